@@ -36,6 +36,7 @@ COMMANDS = {
         "app",
         "Check, draw or simulate a topology file, or split it into a folder for each machine.",
     ),
+    "migrate": ("migrate.command", "migrate", "Turn a mosquitto.conf into a broker's file, and those of bridged hosts into a topology."),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
     "passwd": ("passwd", "passwd", "Give a user a password, or remove the user."),
     "status": (

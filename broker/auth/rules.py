@@ -1,7 +1,7 @@
 """Rules of access: who may publish and subscribe to what. The first rule that fits decides; where none does, nothing is allowed.
 
     [[access.rule]]
-    users = ["meter-*"]                  # `*` any characters, `?` one; left out: everybody, also without a name
+    users = ["meter-*"]                  # `*` any characters, `?` one; left out: everybody, also without a name; "" nobody's name
     clients = ["*"]                      # client identifiers; left out: any
     allow = ["publish"]                  # or deny = ["publish", "subscribe"]
     topics = ["meters/%u/#", "log/%c"]   # filters; %u the user, %c the client identifier
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...base.settings import Section
 
 ACTIONS = ("publish", "subscribe")
+NOBODY = ""  # among the users of a rule: clients without a name
 PLACE = re.compile("%[uc]")
 SPECIAL = frozenset("/+#")
 
@@ -46,7 +47,7 @@ class Rule:
         """Whether it speaks of this action of this client."""
         if action not in self.actions:
             return False
-        if self.users is not None and (user is None or not any(fits(one, user) for one in self.users)):
+        if self.users is not None and not (NOBODY in self.users if user is None else any(fits(one, user) for one in self.users)):
             return False
         return self.clients is None or any(fits(one, client_id) for one in self.clients)
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from ...base.settings import ConfigError, is_file
 from .accounts import AccountStanding
 from .identifiers import USER, Identifiers
-from .rules import Rules, rules_of
+from .rules import NOBODY, Rules, rules_of
 
 if TYPE_CHECKING:
     from ...base.settings import Section
@@ -84,7 +84,7 @@ class AccessSettings:
         if not settings.anonymous and not settings.asks:
             raise section.error("anonymous", "nobody could come in: give users, certificates or tokens too")
         settings.rules = rules_of(section.sections("rule"))
-        named = next((rule for rule in settings.rules.rules if rule.users is not None), None)
+        named = next((rule for rule in settings.rules.rules if rule.users not in (None, (NOBODY,))), None)
         if named is not None and not settings.asks:
             raise section.error("rule", f"rule {named.number} is for users, and no name is proven: give users, certificates or tokens")
         settings.operators = frozenset(section.strings("operators", [], 'give a list of users, as ["ops"]'))

@@ -83,14 +83,32 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
     return "\n".join(lines) + "\n"
 
 
+def tables_text(table: Mapping[str, Any]) -> str:
+    """The text of a whole file of such tables."""
+    return "\n".join(_inside([], table)) + "\n"
+
+
 def _table(path: list[str], table: Mapping[str, Any]) -> list[str]:
-    """A table of any depth; a table within a list stands inline."""
-    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    own = _pairs({_key(key): one for key, one in table.items() if key not in inner})
-    lines = ["", f"[{'.'.join(map(_key, path))}]", *own] if own or not inner else []
+    """A table of any depth; without its heading if it is only around others."""
+    inside = _inside(path, table)
+    return inside if inside and not inside[0] else ["", f"[{'.'.join(map(_key, path))}]", *inside]
+
+
+def _inside(path: list[str], table: Mapping[str, Any]) -> list[str]:
+    """What stands in a table; a list of tables stands as `[[...]]`, a mixed one inline."""
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping) or _tables(value)}
+    lines = _pairs({_key(key): one for key, one in table.items() if key not in inner})
     for key, value in inner.items():
-        lines += _table([*path, key], value)
+        if isinstance(value, Mapping):
+            lines += _table([*path, key], value)
+        else:
+            for one in value:
+                lines += ["", f"[[{'.'.join(map(_key, [*path, key]))}]]", *_inside([*path, key], one)]
     return lines
+
+
+def _tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
 
 
 def _listeners(config: BrokerConfig) -> str:

@@ -269,7 +269,11 @@ def _check_free(file: str, number: int, broker: BrokerEntry, taken: list[tuple[A
 
 def _meet(one: str, other: str) -> bool:
     """Whether listeners of one port on these hosts are in each other's way."""
-    return one == other or one in _ANY_HOST or other in _ANY_HOST or {one, other} == {"localhost", "127.0.0.1"}
+    if one == other or {one, other} == {"localhost", "127.0.0.1"}:
+        return True
+    if not {one, other} & set(_ANY_HOST):
+        return False
+    return "localhost" in (one, other) or (":" in one) == (":" in other)  # [::] takes IPv6 only
 
 
 # links

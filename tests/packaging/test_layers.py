@@ -55,7 +55,7 @@ RANKS = {
     ),
     "cli": (
         "__init__ main",
-        "attach",
+        "attach migrate",
         "acl billing broker cert demo directory identity journal metabroker passwd pipeline pub status store sub trace",
         "topology",
         "site",

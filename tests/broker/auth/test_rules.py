@@ -137,3 +137,16 @@ def test_mistakes_of_the_table(access: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse({"access": access}, "F")
     assert text in str(raised.value)
+
+
+def test_an_empty_name_among_the_users_is_who_has_none() -> None:
+    given_rules = rules({"users": ["", "bob"], "allow": ["publish"], "topics": ["a"]})
+    assert given_rules.publish(None, "c", "a").allowed
+    assert given_rules.publish("bob", "c", "a").allowed
+    assert not given_rules.publish("alice", "c", "a").allowed
+
+
+def test_rules_of_who_has_no_name_need_no_proof_of_names() -> None:
+    access = parse({"access": {"rule": [{"users": [""], "allow": ["publish"], "topics": ["a"]}]}}, "F").access
+    assert access is not None
+    assert access.rules.publish(None, "c", "a").allowed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,12 @@ def test_tables_of_a_topology_read_back_equal_with_paths_of_its_folder(tmp_path:
     assert found.queues.checks
     assert found.store.path == tmp_path / "stores/porto"
     assert [one.ca for one in found.attach] == [tmp_path / "ca.pem"]
+
+
+def test_tables_of_any_depth_read_back_equal() -> None:
+    tables = {
+        "name": "a b",
+        "list": [1, "x", {"in": "line"}],
+        "one": {"of depth": {"two": True}, "rule": [{"a": 1, "more": [{"b": [2]}, {"b": []}]}, {"c": {"d": "é"}}]},
+    }
+    assert tomllib.loads(broker_file.tables_text(tables)) == tables

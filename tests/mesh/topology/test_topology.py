@@ -263,3 +263,12 @@ def test_a_mistake_in_a_brokers_table_is_named_where_it_stands(tmp_path: Path, s
     topology = load(file)
     with pytest.raises(ConfigError, match=re.escape(text)):
         assert [of_topology(topology, name, tmp_path) for name in "ab"]
+
+
+def test_a_broker_listens_at_all_addresses_of_ipv4_and_of_ipv6(tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(MESH + TWO.replace('"mqtt://127.0.0.1:1002"', '["mqtt://0.0.0.0:1002", "mqtt://[::]:1002"]'))
+    assert load(file).brokers[1].listen == ("mqtt://0.0.0.0:1002", "mqtt://[::]:1002")
+    file.write_text(MESH + TWO.replace('"mqtt://127.0.0.1:1002"', '["mqtt://localhost:1002", "mqtt://[::]:1002"]'))
+    with pytest.raises(ConfigError, match="already: give another address"):
+        load(file)

@@ -1,0 +1,1 @@
+"""Turns the files of other brokers into files of ours: `mqmesh migrate`."""

@@ -1,0 +1,215 @@
+"""Turns a mosquitto.conf into the tables of a broker's file; what cannot be said there goes to the remarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from . import words
+from .for_all_listeners import listener_flag, one_option, security_option
+from .limits import LIMITS, limits_of
+from .mosquitto_acl import NOBODY, rules_of
+from .mosquitto_conf import Conf, Listener, MigrateError, flag, options_of, read_text
+from .remarks import Option, Remarks
+
+_ALL = ["#", "$SYS/#"]
+
+
+def tables_of(conf: Conf, name: str, remarks: Remarks, ipv6: bool) -> dict[str, Any]:
+    """The tables. name: of the broker. ipv6: this machine has it. Raises MigrateError."""
+    remarks.lines += len(conf.options) + sum(len(one.options) + (one.option is not None) for one in conf.listeners)
+    served = [one for one in conf.listeners if _served(one, remarks)]
+    if not served:
+        raise MigrateError(f"{conf.file}: no listener is left: {words.PSK}")
+    table: dict[str, Any] = {"name": name, "listen": _addresses(served, conf.local, ipv6)}
+    if conf.options and any(one.name == "persistence" and flag(one) for one in conf.options):
+        table["data"] = f"data/{name}"
+    limits = limits_of(conf, served, remarks)
+    tables = {
+        "tls": _tls(served, remarks),
+        "access": _access(conf, served, remarks),
+        "websocket": _websocket(served, remarks),
+        "limits": limits,
+    }
+    _others(conf, served, remarks)
+    return {**table, **{key: value for key, value in tables.items() if value}}
+
+
+def _served(listener: Listener, remarks: Remarks) -> bool:
+    """Whether the listener can be served at all: with a pre-shared key it cannot, and without it it would be open."""
+    psk = listener.options.get("psk_hint")
+    if psk is not None:
+        remarks.lost(psk, f"the listener is left out: {words.PSK}")
+    return psk is None
+
+
+def _encrypted(listener: Listener) -> bool:
+    return "certfile" in listener.options
+
+
+def _addresses(listeners: list[Listener], local: bool, ipv6: bool) -> list[str]:
+    found = []
+    for one in listeners:
+        if one.host.startswith("/"):
+            found.append(f"unix://{one.host}")
+            continue
+        web = one.value("protocol") == "websockets"
+        scheme = f"ws{'s' * _encrypted(one)}" if web else f"mqtt{'s' * _encrypted(one)}"
+        domain = one.value("socket_domain")
+        if one.host:
+            hosts = [f"[{one.host}]" if ":" in one.host else one.host]
+        else:
+            four, six = ("127.0.0.1", "[::1]") if local else ("0.0.0.0", "[::]")
+            hosts = [four] * (domain != "ipv6") + [six] * (domain != "ipv4" and (ipv6 or domain == "ipv6"))
+        found += [f"{scheme}://{host}:{one.port}" for host in hosts]
+    return list(dict.fromkeys(found))
+
+
+def _tls(listeners: list[Listener], remarks: Remarks) -> dict[str, Any]:
+    encrypted = [one for one in listeners if _encrypted(one)]
+    keys = {"certfile": "certificate", "keyfile": "key", "cafile": "ca", "crlfile": "revoked"}
+    found: dict[str, Any] = {}
+    for name, key in keys.items():
+        option = one_option(encrypted, name, remarks, f"tls.{key}")
+        if option is not None:
+            found[key] = _path(option)
+    asked = [one for one in encrypted if listener_flag(one, "require_certificate")]
+    if asked:
+        found["client_certificates"] = "required"
+        if len(asked) < len(encrypted):
+            option = asked[0].options["require_certificate"]
+            remarks.lost(option, "tls.client_certificates is one for all listeners of a broker: all with TLS ask for one now")
+    for one in encrypted:
+        version = one.options.get("tls_version")
+        if version is not None and version.value != "tlsv1.2":
+            remarks.lost(version, "clients use TLS 1.2 or 1.3")
+        form = one.options.get("tls_keyform")
+        if form is not None and form.value != "pem":
+            remarks.lost(form, "keys are in files (PEM)")
+    return found
+
+
+def _websocket(listeners: list[Listener], remarks: Remarks) -> dict[str, Any]:
+    web = next((one for one in listeners if one.value("protocol") == "websockets"), None)
+    if web is None:
+        return {}
+    remarks.note(web.options["protocol"], "as with Mosquitto, every web page may connect: name yours in websocket.origins")
+    return {"origins": ["*"]}
+
+
+# [access]
+
+
+def _access(conf: Conf, listeners: list[Listener], remarks: Remarks) -> dict[str, Any]:
+    users = security_option(conf, listeners, "password_file", remarks, "access.users")
+    certificates = _certificates(listeners, remarks)
+    anonymous = _anonymous(conf, listeners, remarks)
+    found: dict[str, Any] = {}
+    if users is not None:
+        found["users"] = _path(users)
+        _check_users(users, remarks)
+    if certificates:
+        found["certificates"] = True
+    if users is not None or certificates or not anonymous:
+        found["anonymous"] = anonymous
+    if not anonymous and not (users or certificates):
+        remarks.lost(_reason(conf), "nobody may connect: give access.users, or anonymous = true; the broker does not start before")
+    prefix = conf.last("clientid_prefixes")
+    if prefix is not None:
+        found["client_ids"] = [f"{prefix.value}*"]
+    acl = security_option(conf, listeners, "acl_file", remarks, "[access]")
+    if acl is not None:
+        found |= _rules(acl, users is not None or certificates, remarks)
+    return found
+
+
+def _rules(acl: Option, proven: bool, remarks: Remarks) -> dict[str, Any]:
+    path = _path(acl)
+    rules = rules_of(options_of(read_text(Path(path)), path), remarks)
+    if not proven and any(rule.get("users", [NOBODY]) != [NOBODY] for rule in rules):
+        remarks.lost(
+            acl, "rules of users are left out: without password_file anybody may give any name, and a name that is not proven is none"
+        )
+        rules = [rule for rule in rules if rule.get("users", [NOBODY]) == [NOBODY]]
+    return {"on_overlap": "filter", "rule": rules or [{"deny": ["publish", "subscribe"], "topics": _ALL}]}
+
+
+def _certificates(listeners: list[Listener], remarks: Remarks) -> bool:
+    named = [one for one in listeners if _encrypted(one) and listener_flag(one, "use_identity_as_username")]
+    for one in listeners:
+        if one not in named and named and _encrypted(one) and listener_flag(one, "require_certificate"):
+            remarks.note(
+                one.options["require_certificate"], "access.certificates is one for all listeners: the common name is the user here too"
+            )
+    return bool(named)
+
+
+def _anonymous(conf: Conf, listeners: list[Listener], remarks: Remarks) -> bool:
+    """Whether clients without a name may come in. Where listeners differ, the stricter one decides."""
+    if not conf.per_listener:
+        option = conf.last("allow_anonymous")
+        return flag(option) if option is not None else conf.local
+    said = [(one, listener_flag(one, "allow_anonymous") if "allow_anonymous" in one.options else conf.local) for one in listeners]
+    answers = {answer for _, answer in said}
+    if len(answers) > 1:
+        option = next(one.options["allow_anonymous"] for one, answer in said if answer)
+        remarks.lost(
+            option, "access.anonymous is one for all listeners of a broker, and another one lets nobody in without a name: so false"
+        )
+    return answers == {True}
+
+
+def _check_users(users: Option, remarks: Remarks) -> None:
+    from ...broker.auth.passwords import PasswordError, load
+
+    try:
+        load(Path(_path(users)))
+    except PasswordError as error:
+        remarks.lost(users, f"{error}: mosquitto_passwd -U FILE hashes plain passwords")
+    except OSError as error:
+        raise MigrateError(f"{users.file}:{users.line}: password_file {users.value}: {error.strerror or error}") from None
+
+
+def _reason(conf: Conf) -> Option:
+    """A line to show for `allow_anonymous`, which may have its default."""
+    listener = next((one.option for one in conf.listeners if one.option is not None), None)
+    return conf.last("allow_anonymous") or listener or Option("allow_anonymous", "false", conf.file, 1)
+
+
+# All others
+
+_TAKEN_WORDS = """
+persistence allow_anonymous password_file acl_file clientid_prefixes allow_zero_length_clientid
+"""
+_TAKEN = frozenset(_TAKEN_WORDS.split())
+_TAKEN_OF_LISTENERS_WORDS = """
+protocol socket_domain cafile certfile keyfile crlfile require_certificate use_identity_as_username tls_version
+tls_keyform psk_hint max_connections max_qos max_topic_alias
+"""
+_TAKEN_OF_LISTENERS = frozenset(_TAKEN_OF_LISTENERS_WORDS.split())
+_OFF_WORDS = """
+use_subject_as_username use_username_as_clientid queue_qos0_messages upgrade_outgoing_qos check_retain_source
+"""
+_OFF = frozenset(_OFF_WORDS.split())
+
+
+def _others(conf: Conf, listeners: list[Listener], remarks: Remarks) -> None:
+    """The options that no table has."""
+    for option in [*conf.options, *(option for one in listeners for option in one.options.values())]:
+        name = option.name
+        if name in LIMITS or name in _TAKEN or name in _TAKEN_OF_LISTENERS or name in words.NEEDLESS:
+            continue
+        if name in _OFF and not flag(option):
+            continue
+        if name in words.NOTES:
+            remarks.note(option, words.NOTES[name])
+        elif name.startswith(("auth_opt_", "plugin_opt_")):
+            remarks.lost(option, words.PLUGIN)
+        else:
+            remarks.lost(option, words.LOST.get(name, "Mosquitto 2.0 has no such option"))
+
+
+def _path(option: Option) -> str:
+    """The path that a line names: relative to the current folder, as Mosquitto reads it, or else to the folder of its file."""
+    path = Path(option.value)
+    return str((path if path.is_absolute() or path.exists() else Path(option.file).parent / path).absolute())

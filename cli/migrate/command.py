@@ -1,0 +1,162 @@
+"""`mqmesh migrate`: the files of other brokers become files of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from ..fleet.broker_file import tables_text
+from ..output import FAILED, WRONG_USE, fail, note
+from ..tables import titled_table
+from .bridges import Site, topology_of
+from .broker_tables import tables_of
+from .mosquitto_conf import MigrateError, parse, read_options
+from .remarks import Remark, Remarks
+
+TOPOLOGY = "topology.toml"
+_COMMON = ("mosquitto", "default", "conf")  # names of files that say nothing of their broker
+
+
+def migrate(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="A mosquitto.conf; those of several hosts give a topology.", show_default=False)
+    ],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for what is written; stdout without this option.")] = None,
+    host: Annotated[
+        list[str],
+        typer.Option("--host", metavar="NAME=ADDRESS", help="Under which address bridges know a file's broker; again.", show_default=False),
+    ] = [],  # noqa: B006
+    as_json: Annotated[bool, typer.Option("--json", help="Write the report, and without --out the files, as one JSON object.")] = False,
+) -> None:
+    """Turn a mosquitto.conf into a broker's file, and those of bridged hosts into a topology.
+
+    What has no equivalent is reported, with the reason, and stands in the file as a comment.
+
+    \b
+      mqmesh migrate /etc/mosquitto/mosquitto.conf --out mqmesh
+      mqmesh migrate porto.conf lyon.conf --host lyon=10.0.0.2 --out mqmesh
+
+    Nothing that is read is changed. A broker is called like its file, or like the file's folder.
+
+    Status: 0 all was taken; 1 written, but something has no equivalent here; 2 a file is wrong, nothing is written.
+    """
+    remarks = Remarks()
+    try:
+        sites = _sites(files, host, remarks)
+        mesh = {"name": "mesh", "key": secrets.token_hex(32)}
+        topology = topology_of(sites, mesh, remarks)
+        made = _texts(sites, topology, remarks)
+    except MigrateError as error:
+        raise fail(f"migrate: {error}", WRONG_USE) from None
+    if out is not None:
+        _write(out, made)
+    if as_json:
+        _print_json(remarks, {str(out / name): None for name in made} if out is not None else made)
+    else:
+        if out is None:
+            for text in made.values():
+                print(text, end="")
+        _print_report(remarks, out, list(made))
+    if remarks.anything_lost:
+        raise typer.Exit(FAILED)
+
+
+def _sites(files: list[Path], hosts: list[str], remarks: Remarks) -> list[Site]:
+    sites: list[Site] = []
+    ipv6 = _has_ipv6()
+    for file in files:
+        conf, name = parse(read_options(file), str(file)), _name(file)
+        if any(one.name == name for one in sites):
+            raise MigrateError(
+                f'{file}: another file\'s broker is called "{name}" already: give the files or their folders different names'
+            )
+        sites.append(Site(name, conf, tables_of(conf, name, remarks, ipv6)))
+    for word in hosts:
+        name, equals, address = word.partition("=")
+        site = next((one for one in sites if one.name == name), None)
+        if site is None or not equals or not address:
+            raise MigrateError(f"--host {word}: give NAME=ADDRESS with one of {', '.join(one.name for one in sites)}")
+        site.hosts.add(address)
+    return sites
+
+
+def _name(file: Path) -> str:
+    """What a file's broker is called."""
+    words = [file.stem, file.absolute().parent.name, "mosquitto"]
+    name = next((word for word in words if word not in _COMMON), "mosquitto")
+    return re.sub(r"[^\w.-]", "-", name).lstrip(".-")[:64] or "mosquitto"
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _texts(sites: list[Site], topology: dict[str, Any] | None, remarks: Remarks) -> dict[str, str]:
+    """File name -> text."""
+    joined = {one["name"] for one in topology["broker"]} if topology is not None else set()
+    made = {f"{one.name}.toml": _head([one], remarks) + tables_text(one.table) for one in sites if one.name not in joined}
+    if topology is not None:
+        made[TOPOLOGY] = _head([one for one in sites if one.name in joined], remarks) + tables_text(topology)
+    return made
+
+
+def _head(sites: list[Site], remarks: Remarks) -> str:
+    lines = [f"# From {site.conf.file}, by mqmesh migrate." for site in sites]
+    lines += [f"# {one.kind}: {one.place}: {one.option.name}: {one.text}" for one in remarks.found]
+    return "\n".join(lines) + "\n\n"
+
+
+def _write(out: Path, made: dict[str, str]) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in made.items():
+            path = out / name
+            path.touch(mode=0o600)  # a mesh's key is in it
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise fail(f"migrate: {out}: {error.strerror or error}", FAILED) from None
+
+
+def _print_json(remarks: Remarks, made: dict[str, str] | dict[str, None]) -> None:
+    found = [
+        {
+            "kind": one.kind,
+            "file": one.option.file,
+            "line": one.option.line,
+            "option": one.option.name,
+            "value": _value(one),
+            "text": one.text,
+        }
+        for one in remarks.found
+    ]
+    print(json.dumps({"lines": remarks.lines, "remarks": found, "files": made}, ensure_ascii=False))
+
+
+def _value(remark: Remark) -> str | None:
+    return None if "password" in remark.option.name and "file" not in remark.option.name else remark.option.value
+
+
+def _print_report(remarks: Remarks, out: Path | None, names: list[str]) -> None:
+    console = Console(stderr=True)
+    if remarks.found:
+        table = titled_table("", "", "where", "reason", show_lines=True)
+        for one in sorted(remarks.found, key=lambda one: one.kind):
+            kind = f"[red]{one.kind}[/red]" if one.kind == "lost" else one.kind
+            table.add_row(kind, *map(escape, (f"{Path(one.option.file).name}:{one.option.line}\n{one.option.name}", one.text)))
+        console.print(table)
+    lost = sum(one.kind == "lost" for one in remarks.found)
+    where = f"; written: {', '.join(str(out / name) for name in names)}" if out is not None else ""
+    note(f"{remarks.lines} lines read, {lost} without equivalent{where}")

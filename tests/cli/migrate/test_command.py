@@ -1,0 +1,114 @@
+"""`mqmesh migrate` on the command line: what it writes, where, and with which status."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from mqmesh.broker.config import load
+from mqmesh.cli.main import app
+from mqmesh.mesh.topology.topology import load as load_topology
+from typer.testing import CliRunner, Result
+
+
+def migrate(*words: object) -> Result:
+    return CliRunner().invoke(app, ["migrate", *map(str, words)])
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+OPEN = "listener 1883\nallow_anonymous true\n"
+
+
+def test_without_out_the_file_is_printed(tmp_path: Path) -> None:
+    result = migrate(written(tmp_path, "plant.conf", OPEN))
+    assert result.exit_code == 0
+    table = tomllib.loads(result.stdout)
+    assert table["name"] == "plant"
+    assert "2 lines read, 0 without equivalent" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["plant.conf"]
+
+
+def test_what_is_lost_is_the_status_and_stands_in_the_file_and_in_the_table(tmp_path: Path) -> None:
+    result = migrate(written(tmp_path, "mosquitto.conf", f"{OPEN}mount_point x/\n"), "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "mosquitto.conf:3" in result.stderr
+    assert "mount_point" in result.stderr
+    (made,) = (tmp_path / "out").iterdir()
+    assert "lost: " in made.read_text()
+    assert load(made).limits.max_packet_size == 268_435_460
+
+
+def test_as_json(tmp_path: Path) -> None:
+    text = f"{OPEN}mount_point x/\nconnection c\naddress far.example.com\nremote_password secret\nlocal_password secret\n"
+    result = migrate(written(tmp_path, "a.conf", text), "--json")
+    report = json.loads(result.stdout)
+    assert [(one["kind"], one["line"], one["option"], one["value"]) for one in report["remarks"]] == [
+        ("lost", 3, "mount_point", "x/"),
+        ("lost", 5, "address", "far.example.com"),
+    ]
+    assert list(report["files"]) == ["a.toml"]
+    assert "secret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["a.conf", "other/a.conf"], 'other/a.conf: another file\'s broker is called "a" already'),
+        (["a.conf", "--host", "b=1.2.3.4"], "--host b=1.2.3.4: give NAME=ADDRESS with one of a"),
+        (["nowhere.conf"], "nowhere.conf: No such file or directory"),
+        (["bad.conf"], "bad.conf:1: port x: a whole number is right"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_written(
+    words: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("a.conf", OPEN), ("other/a.conf", OPEN), ("bad.conf", "port x\n")):
+        written(tmp_path, name, content)
+    result = migrate(*words, "--out", "out")
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_brokers_that_bridges_join_are_a_topology_and_others_have_files(tmp_path: Path) -> None:
+    written(tmp_path, "lyon.conf", OPEN)
+    written(tmp_path, "lone.conf", OPEN)
+    written(tmp_path, "porto.conf", f"{OPEN}connection up\naddress 10.0.0.2\ntopic s/# out 1 porto/ all/porto/\ntopic # both\ntopic x y\n")
+    files = [tmp_path / f"{name}.conf" for name in ("porto", "lyon", "lone")]
+    result = migrate(*files, "--host", "lyon=10.0.0.2", "--host", "porto=10.0.0.1", "--out", tmp_path / "out", "--json")
+    assert result.exit_code == 1
+    assert [one["value"] for one in json.loads(result.stdout)["remarks"] if one["kind"] == "lost"] == ["x y"]
+    made = tmp_path / "out"
+    assert sorted(path.name for path in made.iterdir()) == ["lone.toml", "topology.toml"]
+    assert (made / "topology.toml").stat().st_mode & 0o777 == 0o600
+    topology = load_topology(made / "topology.toml")
+    assert [(one.name, one.listen[:1]) for one in topology.brokers] == [
+        ("porto", ("mqtt://0.0.0.0:1883",)),
+        ("lyon", ("mqtt://0.0.0.0:1883",)),
+    ]
+
+
+def test_two_bridges_between_the_same_brokers_are_one_link(tmp_path: Path) -> None:
+    written(tmp_path, "a.conf", f"{OPEN}connection b\naddress b:1883\ntopic up/# out 1\n")
+    written(tmp_path, "b.conf", f"{OPEN}connection a\naddress a:1883\ntopic down/# out 1\n")
+    result = migrate(tmp_path / "a.conf", tmp_path / "b.conf", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    table = tomllib.loads((tmp_path / "out" / "topology.toml").read_text())
+    assert [(one["between"], one["policy"]) for one in table["link"]] == [(["b", "a"], {"a": {"out": ["up/#"], "in": ["down/#"]}})]
+
+
+def test_what_stands_there_is_written_anew(tmp_path: Path) -> None:
+    file = written(tmp_path, "a.conf", OPEN)
+    for _ in range(2):
+        assert migrate(file, "--out", tmp_path / "out").exit_code == 0
+    assert (tmp_path / "out" / "a.toml").read_text().count("[limits]") == 1
+    assert migrate(file, "--out", file).exit_code == 1
