@@ -126,6 +126,7 @@ class Broker:
         self._servers: list[asyncio.AbstractServer] = []
         self._ticker: asyncio.TimerHandle | None = None
         self._due = 0.0  # when it fires
+        self._looks = False
         self._backlog = WriteBacklog(context)
         self._sockets: list[str] = []
 
@@ -461,10 +462,13 @@ class Broker:
         now = self.context.refresh()
         self.context.turns.current = self.context.turns.broker
         self.context.turns.tick(now - self._due)
-        for connection in list(self.site.connections):
-            connection.check(now)
+        self._looks = not self._looks
+        if self._looks:  # each connection is looked at once a second, in one way in a tick and in the other in the next one
+            for connection in list(self.site.connections):
+                connection.check(now)
+        else:
+            self.site.backpressure.check(self.site.connections)
         self.site.guard.tick(now, self.site.connections)
-        self.site.backpressure.check(self.site.connections)
         self.site.retained.sweep(now)
         self.site.sessions.publish_late_wills()
         self.site.router.look_at_groups()

@@ -77,13 +77,13 @@ class Overview:
 
     def totals(self) -> dict[str, int]:
         """Counts for metrics: of the recipients whose home is here, and of this broker's fail-overs."""
-        states = [one.state for one in self._all.local.values()]
+        states = view.count_states(self._all)
         counts = self._all.failover.counts
-        return {state.value: states.count(state) for state in State} | {name: counts[name] for name in TOTALS}
+        return {state.value: states[state] for state in State} | {name: counts[name] for name in TOTALS}
 
     def values(self) -> dict[str, str]:
         """name below `$SYS/broker` -> value: the counts, and the first `NAMED` of those here that are in FAULT or DEFUNCT."""
-        dead = sorted(name for name, one in self._all.local.items() if one.state is not State.OPERATIONAL)
+        dead = sorted(one.name for one in self._all.ailing if one.state is not State.OPERATIONAL)
         return view.values(self._all) | {"recipients/dead": json.dumps(dead[:NAMED])}
 
     def _known(self, name: str) -> Record:

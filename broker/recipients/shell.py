@@ -14,7 +14,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...base.alarm import Alarm
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+LOOKED_AT = 100  # recipients that are not operational, in a tick; what happens to one is seen at once, this finds what nobody says
 DEAD = "\0recipient.dead"
 EARLY = 0.001  # seconds that a timer may fire too early
 EVENTS = "$mqmesh/events/recipients"
@@ -538,7 +539,9 @@ class Recipients:
         for key in kept:
             self.keeping.put(key, None)
         self.failover.again(list(kept.values()))
-        for recipient in list(self._ailing):
+        for recipient in list(itertools.islice(self._ailing, LOOKED_AT)):
+            del self._ailing[recipient]
+            self._ailing[recipient] = None  # others come first next time
             recipient.look_for_probe()
             recipient.go_on()
             self._look_at_end(recipient)
@@ -562,6 +565,11 @@ class Recipients:
     def explain(self, name: str) -> dict[str, Any] | None:
         """Where a message for a name would go now, and why (`view.explain`)."""
         return view.explain(self, name)
+
+    @property
+    def ailing(self) -> Iterable[Recipient]:
+        """Those that are not operational are among them."""
+        return self._ailing
 
     def values(self) -> dict[str, str]:
         """For `$SYS/broker/recipients/`."""

@@ -84,12 +84,19 @@ def _step(step: Step) -> dict[str, Any]:
 
 def values(recipients: Recipients) -> dict[str, str]:
     """For `$SYS/broker/recipients/`, name -> value."""
-    states = Counter(one.state.value for one in recipients.local.values())
+    states = count_states(recipients)
     counts = recipients.failover.counts
-    found = {f"recipients/{state.value}": str(states[state.value]) for state in State}
+    found = {f"recipients/{state.value}": str(states[state]) for state in State}
     found |= {f"recipients/{name.replace('_', '-')}": str(count) for name, count in counts.items()}
     found["recipients/sessions-in-fault"] = str(len(recipients.sampler.faulty(recipients.context.loop.time())))
     return found
+
+
+def count_states(recipients: Recipients) -> Counter[State]:
+    """How many of those whose home is here are in each state."""
+    states: Counter[State] = Counter(one.state for one in recipients.ailing if one.state is not State.OPERATIONAL)
+    states[State.OPERATIONAL] = len(recipients.local) - states.total()
+    return states
 
 
 def others(recipients: Recipients) -> dict[str, Any]:
