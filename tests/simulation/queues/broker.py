@@ -93,7 +93,6 @@ class SimulatedStore(LogStore):
     def open(self, *given: Any) -> None:
         super().open(*given)
         self.where.commit()
-        home_of_life().read()
         home_of_life().opened(self.where)
 
 
@@ -122,9 +121,10 @@ class QueuePlace(Place):
         return self.logs[kind].disk
 
     def opened(self, disk: object) -> None:
-        """A life of the broker begins to write."""
+        """A life of the broker begins to write: what is on this disk counts, and what a crash has spoilt is cut off."""
         for log in self.logs.values():
             if log.disk is disk:
+                self.ledger.read(log)
                 log.life, log.fresh = self.lives, True
 
     def read(self) -> None:
