@@ -15,6 +15,7 @@ from .core.stock import Member
 from .offers import Offer, Tap
 
 if TYPE_CHECKING:
+    from ..client.connection import Connection
     from ..session.session import Session
     from .core.blocks import Part
 
@@ -42,7 +43,7 @@ class Sitting(Protocol):
         """PUBACK has come."""
 
     def outcome(self, part: Any, start: int, count: int, outcome: Subscriber, now: int) -> None:
-        """DONE or UNUSABLE, whatever the queue's `acknowledge`."""
+        """DONE, UNUSABLE or EXPIRED, whatever the queue's `acknowledge`."""
 
     def returned(self, part: Any, start: int, count: int, now: int) -> None:
         """The client refuses messages: others may have them."""
@@ -161,14 +162,20 @@ def send(seat: Sitting, offer: Offer, now: int) -> None:
     connection = session.connection
     if not seat.qos:
         sent = connection is not None and connection.send_qos0(offer.run, False, seat.suffix)
-        seat.outcome(offer.part_of, offer.base, offer.count, Subscriber.DONE if sent else Subscriber.UNUSABLE, now)
+        seat.outcome(offer.part_of, offer.base, offer.count, Subscriber.DONE if sent else _unsent(connection, offer), now)
         return
     one: Any
     rest: Any = offer
     while rest is not None:
         one, rest = session.outbound.send(rest)
         if connection is None or not connection.send_delivery(one):
-            seat.place.tap.quiet = True  # larger than the client takes
+            seat.place.tap.quiet = True  # larger than the client takes, or expired
             session.outbound.give_up(1, one.first, one.count)
             seat.place.tap.quiet = False
-            seat.outcome(one.part_of, one.base + one.start, one.count, Subscriber.UNUSABLE, now)
+            seat.outcome(one.part_of, one.base + one.start, one.count, _unsent(connection, one), now)
+
+
+def _unsent(connection: Connection | None, offer: Offer) -> Subscriber:
+    """What becomes of messages that a connection did not take: they expired while they waited for room, or are too large for the client."""
+    expired = connection is not None and offer.run.expired(connection.context.now)
+    return Subscriber.EXPIRED if expired else Subscriber.UNUSABLE

@@ -23,6 +23,7 @@ from ..seats import TURN, Place, send
 from . import wire
 from .wire import Entry, JoinPost, LeavePost, SaidPost, What
 
+SAYS = {Subscriber.DONE: What.ACKNOWLEDGED, Subscriber.UNUSABLE: What.UNUSABLE, Subscriber.EXPIRED: What.EXPIRED}
 MOST = 1000  # messages that a client has at most of a queue elsewhere
 
 Post = Callable[[str, str, bytes], None]  # queue, kind, body: to the home of the queue
@@ -146,7 +147,7 @@ class AwaySeat:
 
     def outcome(self, part: Any, start: int, count: int, outcome: Subscriber, now: int) -> None:
         """See `Sitting`."""
-        self._say(What.ACKNOWLEDGED if outcome is Subscriber.DONE else What.UNUSABLE, part, start, count)
+        self._say(SAYS[outcome], part, start, count)
 
     def returned(self, part: Any, start: int, count: int, now: int) -> None:
         """See `Sitting`."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..offers import Offer
 
 WINDOW = 1 << 20  # bytes that a guest has at most, about
+OUTCOMES = {What.UNUSABLE: Subscriber.UNUSABLE, What.EXPIRED: Subscriber.EXPIRED}
 PIECE = 1 << 18  # bytes of messages in one post, about
 
 
@@ -91,8 +92,8 @@ class Guest(Bench):
     def _say(self, what: What, part: Part, at: int, length: int, now: int) -> None:
         if what is What.ACKNOWLEDGED:
             self.acknowledged(part, at, length, now)
-        elif what is What.UNUSABLE:
-            self.outcome(part, at, length, Subscriber.UNUSABLE, now)
+        elif what in OUTCOMES:
+            self.outcome(part, at, length, OUTCOMES[what], now)
         else:
             self.returned(part, at, length, now)
 

@@ -33,6 +33,7 @@ class What(IntEnum):
     ACKNOWLEDGED = 1
     UNUSABLE = 2
     RETURNED = 3
+    EXPIRED = 4  # before they could be sent
 
 
 class HomesPost(NamedTuple):

@@ -140,7 +140,7 @@ class QueuePlace(Place):
                 disk = one.store.where
                 assert isinstance(disk, Disk)
                 disk.cut(self.chance)
-                with contextlib.suppress(PowerOff):
+                with contextlib.suppress(PowerOff, OSError):
                     one.store.write(batches[0])
                 if self.chance.random() < 0.3:
                     disk.hole(self.chance)

@@ -36,7 +36,7 @@ from .ledger import DONE, EXPIRED, OUTCOMES, UNUSABLE, Entry, Key, Ledger
 
 SETTLED = 2.0  # seconds that the mesh has before it begins
 TROUBLE = 6.0  # seconds in which things break
-PATIENCE = 90.0  # seconds that everything has to arrive, once all is repaired
+PATIENCE = 90.0  # seconds until the next message comes to its end, once all is repaired
 QUIET = 5.0  # seconds in which nothing more may come: messages without an acknowledgement are on their way between sites, and nobody asks
 FAULTS = ("hang", "leave", "move", "cut", "cut", "kill", "kill", "full", "failing", "slow", "clock")
 POISON, BAD = 17, 23  # every so manieth message is always returned, or cannot be used
@@ -336,9 +336,11 @@ class Scenario:
 
     async def _arrive(self) -> None:
         """Wait until every message is at an end, or waits as a dead letter, and nothing more comes."""
-        end, quiet = self.loop.time() + PATIENCE, 0.0
-        while self.loop.time() < end and quiet < QUIET:
+        ended, idle, quiet = 0, 0.0, 0.0
+        while idle < PATIENCE and quiet < QUIET:
             await asyncio.sleep(0.5)
+            before, ended = ended, sum(entry.ended > 0 for entry in self.ledger.entries.values())
+            idle = 0.0 if ended > before else idle + 0.5
             quiet = 0.0 if self._left() else quiet + 0.5
 
     def _left(self) -> list[str]:

@@ -118,6 +118,22 @@ async def test_a_member_at_another_site_works_like_one_at_home(tmp_path: Path) -
         assert (counts["done"], counts["unusable"], counts["returned"]) == (1, 1, 2)
 
 
+async def test_a_message_that_expires_while_it_waits_for_room_at_the_member_is_expired(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, 2, orders=Rules(), others=Rules()) as mesh:
+        shop, far = await mesh.at(1).client("shop"), await mesh.at(2).client("far", receive_maximum=1)
+        await far.subscribe("$queue/others", qos=1)
+        await far.subscribe("$queue/orders", qos=1)
+        await put(shop, b"first", queue="others")
+        (first,) = await far.messages(1, acknowledge=False)
+        await put(shop, b"short", properties={Property.MESSAGE_EXPIRY_INTERVAL: 60})
+        seat = shell(mesh.at(2)).sites._seats["orders"]["far"]
+        await until(lambda: bool(seat._waiting))
+        seat._waiting[0].run.received -= 61
+        far.send(Puback(first.packet_id))
+        await until(lambda: not mesh.queue().held)
+        assert [mesh.queue().counts[one] for one in ("expired", "unusable", "done")] == [1, 0, 0]
+
+
 async def test_members_of_two_sites_share_and_what_a_lost_one_had_goes_to_the_other_site(tmp_path: Path) -> None:
     async with Mesh(tmp_path, orders=Rules()) as mesh:
         shop, near, far = await mesh.at(1).client("shop"), await mesh.at(1).client("near"), await mesh.at(2).client("far")
