@@ -197,11 +197,14 @@ class Journal:
         if self.others.due is None and self.others.changed:
             self.others.due = now + LINGER
 
+    def late(self, now: float) -> bool:
+        """Whether what changed about others is due."""
+        return self.others.due is not None and self.others.due <= now
+
     def take(self, now: float) -> Records | None:
         """The changes since the last time, None without any. What changed about others is none before it is due, and goes with others."""
         values: list[tuple[bytes, bytes | None]] = []
-        late = self.others.due is not None and self.others.due <= now
-        if self.others.changed and (late or self.latest == self.mark):
+        if self.others.changed and (self.late(now) or self.latest == self.mark):
             values += self.others.take()
         if self._windows:
             values += [(_key(_WINDOW, owner), encode_window(window)) for owner, window in self._windows.items()]

@@ -663,9 +663,9 @@ class Node:
         return self._core.config.receipt_delay
 
     def may_linger(self) -> bool:
-        """Whether there are `records` now, and nothing but receipts waits for their commit."""
+        """Whether there are `records` now, nothing but receipts waits for their commit, and no deadline is over."""
         journal = self._core.journal
-        if journal is None or journal.urgent or not journal.changed:
+        if journal is None or journal.urgent or not journal.changed or journal.late(self._core.now):
             return False
         return not (self._relay.hurried or self._retained.sync.changed)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.custody.journal import decode_values
+from mqmesh.mesh.custody.windows import CustodyWindow
 from mqmesh.mesh.node.actions import Verdict
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.interest import Interests, InterestSet
@@ -153,6 +154,23 @@ def test_changes_alone_are_written_after_a_while_and_go_with_others() -> None:
     reborn(net)
     assert node.interested("b")
     assert net.nodes[1].interested("b") == 4
+
+
+def test_what_is_due_does_not_wait_for_receipts() -> None:
+    net = pair()
+    node = net.nodes[1]
+    journal = node._core.journal
+    assert journal is not None
+    net.nodes[2].subscribe("b", None, 1, net.now)
+    net.settle()
+    due = node.next_deadline()
+    assert due is not None
+    journal.window((2, b"u" * 16), CustodyWindow())  # a receipt waits for it, and may wait a little longer
+    assert node.may_linger()
+    node.handle_timer(due)
+    assert not node.may_linger()
+    assert node.records() is not None
+    assert node.next_deadline() != due
 
 
 def test_a_broker_that_was_replaced_meanwhile_gets_nothing() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 SOCKET = 64 * 1024  # bytes that a socket holds for a receiver that does not read
 HIGH, LOW = 64 * 1024, 16 * 1024  # asyncio's own
 STEP = 1e-6  # seconds between two arrivals: timers of one moment have no order
+STILL = 100_000  # rounds of the loop at one moment, with which something is wrong
 LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
 
 
@@ -56,10 +57,14 @@ class _Nobody(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
+        self._still = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("nothing is left to do, ever: somebody waits for what cannot come")
+        self._still = 0 if timeout else self._still + 1
+        if self._still > STILL:
+            raise RuntimeError("time stands still: somebody is called again and again, and changes nothing")
         self.now += timeout
         return []
 
