@@ -15,7 +15,7 @@ from .core.stock import Member
 from .offers import Offer, Tap
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ..ports import Receiver
     from ..session.session import Session
     from .core.blocks import Part
 
@@ -175,7 +175,7 @@ def send(seat: Sitting, offer: Offer, now: int) -> None:
             seat.outcome(one.part_of, one.base + one.start, one.count, _unsent(connection, one), now)
 
 
-def _unsent(connection: Connection | None, offer: Offer) -> Subscriber:
+def _unsent(connection: Receiver | None, offer: Offer) -> Subscriber:
     """What becomes of messages that a connection did not take: they expired while they waited for room, or are too large for the client."""
     expired = connection is not None and offer.run.expired(connection.context.now)
     return Subscriber.EXPIRED if expired else Subscriber.UNUSABLE
