@@ -42,6 +42,7 @@ from zlib import crc32
 import lmdb
 from lmdb.verify import VerifyError, verify
 
+from ..base.disk import reserve
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
 from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, refuse_half_salvaged, space_of, sync_folder
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
@@ -417,7 +418,7 @@ class LmdbStore:
         """LMDB maps this file for writing: on a full disk a page of it that is not there yet would end the process (SIGBUS)."""
         file = os.open(self._folder / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(file, 0, LOCK_SIZE)
+            reserve(file, LOCK_SIZE)
         finally:
             os.close(file)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..site import Site
 
 PAGE = resource.getpagesize()
+MAXIMUM_UNIT = {"darwin": 1}.get(sys.platform, 1024)  # bytes, in which the system says the largest memory
 UNSAID = ("sockets", "connections")  # totals that are shown as rates alone
 WINDOWS = (1, 5, 15)  # minutes of the load averages
 
@@ -152,7 +154,7 @@ class SysTopics:
             "held/refused": counters.refused_holders,
             "held/evicted": counters.evicted,
             "heap/current": _resident(),
-            "heap/maximum": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "heap/maximum": _largest(),
             "sockets": counters.sockets,
             "connections": counters.connects,
         }
@@ -211,4 +213,9 @@ def _resident() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * PAGE
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return _largest()
+
+
+def _largest() -> int:
+    """The largest resident memory so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXIMUM_UNIT

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ....base.disk import reserve, sync_data
 from ....store.folder import sync_folder
 
 SUFFIX = ".queue"
@@ -67,9 +68,9 @@ class FileSegments:
         return offset
 
     def commit(self) -> None:
-        """fdatasync of each file that was written."""
+        """Bring each file that was written to the disk."""
         for number in self._written if self._sync else ():
-            os.fdatasync(self._files[number])
+            sync_data(self._files[number])
         self._written.clear()
 
     def undo(self, number: int, offset: int) -> None:
@@ -111,7 +112,7 @@ class Reserve:
             return True
         try:
             with self._path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+                reserve(file.fileno(), RESERVE_BYTES)
         except OSError:
             self._path.unlink(missing_ok=True)
             return False
