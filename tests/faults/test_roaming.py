@@ -42,6 +42,7 @@ class Travellers:
         self.judges = {one.number: Judge(one.qos) for one in self.publishers}
         self.subscriber = Subscriber("traveller", 5, self.judges, 20, 0.3, dice)
         self.messages = messages
+        self.killed: set[str] = set()  # what an origin has sent comes late if it was away when the session moved (docs/roaming.md)
         for session in (self.subscriber, *self.publishers):
             session.changed = self.moved.set
 
@@ -91,7 +92,9 @@ class Travellers:
             assert not publisher.refused
             assert len(publisher.acknowledged) == publisher.limit
             assert (judge.twice, judge.corrupt) == (0, 0), (publisher.number, judge.twice, judge.corrupt)
-            assert judge.disorder == 0, (publisher.number, judge.disorder)
+            origin = self.homes.get(publisher.number)
+            if not (origin in self.killed if origin is not None else self.killed):
+                assert judge.disorder == 0, (publisher.number, judge.disorder)
             assert judge.again <= repeats, (publisher.number, judge.again)
         print(f"{moves} moves, {sum(len(j.seen) for j in self.judges.values())} messages, again {[j.again for j in self.judges.values()]}")
 
@@ -117,6 +120,7 @@ async def roam(scene: Scene, seed: int, moves: int, kills: int) -> None:
             old.pause_reading()
         if move in killed:
             victim = dice.choice(SITES)
+            travellers.killed.add(victim)
             scene.fleet.kill(victim)
             await asyncio.sleep(dice.uniform(0, 0.3))
             await asyncio.to_thread(scene.fleet.restart, victim)
