@@ -86,6 +86,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m tests.simulation --mode queues --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode clones --seeds $(SEEDS) --start $(SEED)
 	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/kills/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
+	MQMESH_WORKER_KILLS=100 MQMESH_SEED=$(SEED) $(BIN)/pytest tests/faults/test_workers.py
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1
 	for part in codec broker websocket link config; do $(BIN)/python -m tests.fuzz.fuzz_$$part --for $(FOR) --seed $(SEED); done

@@ -34,6 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from mqmesh.cli.demo.ring import free_ports
 
 from benchmarks.load_generator import wire
@@ -80,8 +81,9 @@ class Deployment:
 
     @property
     def pids(self) -> list[int]:
-        """The brokers' process identifiers."""
-        return [process.pid for process in self.processes]
+        """The brokers' process identifiers, with those of their workers."""
+        workers = [child.pid for process in self.processes for child in psutil.Process(process.pid).children()]
+        return [process.pid for process in self.processes] + workers
 
     def start(self, name: str, command: list[str], ready: Callable[[Path], bool]) -> None:
         """Start a process whose output goes to `folder/name.log` and wait until it is `ready`."""
