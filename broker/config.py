@@ -171,6 +171,11 @@ class BrokerConfig:
     worker: Worker | None = None
 
     @property
+    def broker_name(self) -> str:
+        """The name of the whole broker, also at one of its workers."""
+        return self.name if self.worker is None else self.worker.name
+
+    @property
     def store_address(self) -> str | None:
         """The address for `broker.store.locations.store_at`; None when nothing is kept."""
         store = self.store

@@ -80,7 +80,7 @@ def application(site: Site, totals: Totals, more: Sequence[Route] = ()) -> Starl
         config, wrong = site.config, troubles(site)
         state = {"state": "degraded" if wrong else "ok", "reasons": wrong}
         uptime = round(site.context.loop.time() - site.context.started, 1)
-        return JSONResponse({"name": config.name, "number": config.number, "uptime": uptime, **state})
+        return JSONResponse({"name": config.broker_name, "number": config.number, "uptime": uptime, **state})
 
     async def ready(_request: Request) -> Response:
         why = reasons(site)

@@ -91,7 +91,7 @@ class BrokerCollector(Collector):
         site = self._site
         totals = self._totals()
         info = GaugeMetricFamily("mqmesh_broker_info", "Always 1; which broker this is.", labels=["name", "number", "version"])
-        info.add_metric([site.config.name, str(site.config.number), __version__], 1)
+        info.add_metric([site.config.broker_name, str(site.config.number), __version__], 1)
         yield info
         yield _gauge("mqmesh_uptime_seconds", "Seconds since the broker started.", site.context.loop.time() - site.context.started)
         for row in COUNTERS:

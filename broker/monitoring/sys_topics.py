@@ -189,7 +189,7 @@ class SysTopics:
         totals = self.broker_totals()
         values = self._of_parts() | {name: str(value) for name, value in totals.items() if name not in UNSAID}
         worker = site.config.worker
-        values["name"] = site.config.name if worker is None else worker.name
+        values["name"] = site.config.broker_name
         values["clock"] = str(int(site.context.wall()))
         values["state"] = "; ".join(troubles(site)) or OK
         values["version"] = f"mqmesh version {__version__}"

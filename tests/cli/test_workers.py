@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,28 @@ def test_management_sees_all_workers(workers: Workers) -> None:
     assert refused.stderr.decode().count("nobody") == 1
     for client in clients:
         client.client.loop_stop()
+
+
+def test_queues_http_and_files_read_again(tmp_path: Path) -> None:
+    """What one process only can have is at the first worker, and for clients of all."""
+    file = tmp_path / "b.toml"
+    text = 'name = "bell"\ndata = "data"\n[http]\nlisten = "http://127.0.0.1:0"\n[queues.orders]\n'
+    file.write_text(text)
+    workers = Workers(tmp_path, "--config", file)
+    wait_until(lambda: workers.linked() >= 2, PATIENCE, "the workers are linked")
+    clients = [Paho(workers.port, client_id=f"shop-{number}").open() for number in range(6)]
+    for number, client in enumerate(clients):
+        wait_until(lambda client=client, number=number: not client.publish("$queue/orders", str(number), 1), PATIENCE, "the order is put")  # type: ignore[misc]
+    worker = Paho(workers.port, client_id="worker").open()
+    worker.subscribe("$queue/orders", 1)
+    assert sorted(worker.next().payload for _ in clients) == [str(number).encode() for number in range(6)]
+    url = re.findall(r" http=(\S+)", workers.ready)[0]
+    with urllib.request.urlopen(f"{url}/health") as answer:
+        assert json.load(answer)["name"] == "bell"
+    file.write_text(f"workers = 3\n{text}[limits]\nin_flight = 7\n")
+    workers.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: workers.log.read_text().count("event=reloaded") == 2, PATIENCE, "both have read the file again")
+    assert workers.log.read_text().count("event=not-reloaded settings=limits.in_flight") == 2  # the command line says how many workers
+    for client in (*clients, worker):
+        client.close()
+    workers.stop()
