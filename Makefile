@@ -16,6 +16,8 @@ ROUNDS ?= 10
 # How many times a broker is killed at each kind of acknowledgement, for each store; how many bits are flipped in each store.
 ACK_KILLS ?= 100
 FLIPS ?= 500
+# How many times each broker with a queue is killed, and each home of a queue with several ones harmed.
+QUEUE_KILLS ?= 20
 # Seconds for each part of `make fuzz`.
 FOR ?= 600
 # `make demo SPARK=0` leaves out the last act, and does not install what it needs.
@@ -71,7 +73,7 @@ bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS;
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.scale
 
-soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a metabroker, 2000 simulated meshes and 2000 with copied data folders; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
+soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a metabroker, 2000 simulated meshes and 2000 with copied data folders; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000 QUEUE_KILLS=20
 	$(BIN)/python -m benchmarks.trials.kill --rounds $(KILLS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.random_faults --faults $(FAULTS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.faults --rounds $(ROUNDS) --seed $(SEED)
@@ -87,6 +89,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m tests.simulation --mode clones --seeds $(SEEDS) --start $(SEED)
 	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/kills/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
 	MQMESH_WORKER_KILLS=100 MQMESH_SEED=$(SEED) $(BIN)/pytest tests/faults/test_workers.py
+	MQMESH_QUEUE_KILLS=$(QUEUE_KILLS) $(BIN)/pytest --timeout=14400 tests/faults/test_kill_queues.py tests/faults/test_kill_queues_across_sites.py tests/faults/test_two_homes.py
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1
 	for part in codec broker websocket link config; do $(BIN)/python -m tests.fuzz.fuzz_$$part --for $(FOR) --seed $(SEED); done

@@ -12,12 +12,13 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Subscription
+from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from support.command import start
 from support.peers.postgres import Server, server
@@ -151,18 +152,29 @@ class Worker(Client):
 
     def __init__(self, port: int, name: str) -> None:
         self.given: set[bytes] = set()
-        self.late = False  # what its broker was writing to it when it was stopped comes when that goes on
+        self.late = False  # what its broker was writing to it when it was stopped comes when that goes on, before it answers a ping
         super().__init__(port, name)
 
     def work(self, client: RawClient) -> None:
         client.send(Subscribe(1, [Subscription("$mqmesh/queues/answer", 0), Subscription(TOPIC, 1)]))
         before = client.until(Suback)
+        self.late = False
         while not self.stopped:
-            packet = before.pop(0) if before else client.expect(Publish)
+            packet: Any = before.pop(0) if before else client.expect(object)
+            if isinstance(packet, Pingresp):
+                self.late = False
+                continue
+            assert isinstance(packet, Publish), f"{packet} came"
             if packet.topic == TOPIC:
                 self.take(client, packet)
             elif json.loads(packet.payload).get("state") == "done":
                 self.done.add(packet.properties[Property.CORRELATION_DATA])
+
+    def ping(self) -> None:
+        """Its broker goes on: what comes after the answer is given now."""
+        assert self.client is not None
+        with suppress(OSError):  # it connects anew
+            self.client.send(Pingreq())
 
     def take(self, client: RawClient, packet: Publish) -> None:
         assert packet.payload not in self.done or self.late, f"{packet.payload!r} is done, and was given to {self.name} again"
@@ -236,12 +248,15 @@ def test_a_home_that_was_away_writes_nothing_more(sites: Sites) -> None:
     for _ in range(TIMES):
         load.more()
         token, home = sites.lease()
+        worker = next(one for one in load.workers if one.name == f"worker-{home}")
+        worker.late = True
         sites.running[home].send_signal(signal.SIGSTOP)
-        next(one for one in load.workers if one.name == f"worker-{home}").late = True
         assert sites.other(token) != home
         load.more("turin")
         sites.running[home].send_signal(signal.SIGCONT)
+        worker.ping()
         load.more(home)
+        load.until(lambda: not worker.late, "answer to a ping")  # noqa: B023 - it is asked now
     load.end()
 
 
