@@ -131,7 +131,8 @@ class Arrivals:
 
     def _again(self, kept: Kept) -> None:
         self.unsettled -= 1
-        self._waiting.setdefault(kept.post.name, deque()).append(kept)
+        line = self._waiting.setdefault(kept.post.name, deque())
+        line.insert(next((at for at, one in enumerate(line) if one.key > kept.key), len(line)), kept)  # before those that came later
 
     def waits(self, name: str) -> bool:
         """Whether parcels wait for room in a queue."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mqmesh.broker.queues.committer import Gate
+from mqmesh.broker.queues.refused import Refused
+from mqmesh.broker.queues.sites import wire
 from mqmesh.broker.queues.sites.arrivals import Arrivals
 from mqmesh.broker.queues.sites.keeping import Keeping
 from mqmesh.broker.queues.sites.wire import PutPost
+from mqmesh.mqtt.reasons import Reason
 
 
 class Slow(Keeping):
@@ -33,3 +37,27 @@ def test_a_message_of_a_client_here_is_put_when_the_store_has_it() -> None:
     assert not put
     keeping.waiting.pop()()
     assert put == [b"a"]
+
+
+def test_messages_whose_commit_fails_stay_before_those_that_came_later() -> None:
+    put: list[bytes] = []
+    gates: list[Gate] = []
+    room = 2
+
+    def taken(post: PutPost) -> Gate:
+        if len(put) == room:
+            raise Refused(Reason.QUOTA_EXCEEDED, "the queue is full")
+        put.append(post.parcel)
+        gates.append(Gate())
+        return gates[-1]
+
+    arrivals = Arrivals(Keeping(), taken)
+    for number in range(4):
+        arrivals.arrive(wire.encode(PutPost(bytes([number]) * 12, "orders", "shop", "", b"", None, [b"x"])))
+    assert len(put) == 2
+    put.clear()
+    for gate in gates:
+        gate.let_go("the disk takes nothing")
+    room = 4
+    arrivals.look()
+    assert [one[0] for one in put] == [0, 1, 2, 3]
