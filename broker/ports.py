@@ -386,7 +386,10 @@ class Admission(Protocol):
 
 
 class Attached(Protocol):
-    """Attached brokers, for `$SYS`."""
+    """Attached brokers."""
+
+    def opening(self, session: Any) -> None:
+        """A client of this process takes up its session."""
 
     def values(self) -> dict[str, str]:
         """name below `$SYS/broker` -> value."""

@@ -15,7 +15,18 @@ from ...mqtt.packets import Connack, Connect, Disconnect, Packet
 from ...mqtt.properties import Property
 from ...mqtt.reasons import ConnectReturn, Reason
 
-CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, PINGRESP, DISCONNECT = 2, 3, 4, 5, 6, 7, 9, 13, 14  # kinds of frames
+CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK, PINGRESP, DISCONNECT = (
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    9,
+    11,
+    13,
+    14,
+)  # kinds of frames
 WINDOW = 1000  # messages of QoS 1 and 2 that one end sends without an acknowledgement; of MQTT 3.1.1, which cannot say it, V4_WINDOW
 V4_WINDOW = 20
 _PINGREQ = b"\xc0\0"

@@ -17,7 +17,8 @@ They are told from later ones by a Subscription Identifier that the subscription
 message of theirs that has the topic of one of ours is left out, so the mesh's value stands at both.
 
 **New sessions.** If one session is new and the other is not, the older one may know identifiers of QoS 2 of messages that nobody remembers.
-They are released first, or it would take the next message under one for a repetition.
+Each is released before a
+message gets it, or it would take that message for a repetition.
 
 **No echo.** No Local at both ends; with MQTT 3.1.1 the bit of a bridge in CONNECT.
 
@@ -31,7 +32,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...mqtt.errors import protocol_error
-from ...mqtt.packets import Subscribe, Subscription
+from ...mqtt.packets import Subscribe, Subscription, Unsubscribe
 from ...mqtt.properties import Properties, Property
 from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
@@ -44,6 +45,7 @@ from .end import (
     PUBREC,
     PUBREL,
     SUBACK,
+    UNSUBACK,
     End,
     Message,
     answered,
@@ -54,6 +56,7 @@ FILTERS = 100  # in one SUBSCRIBE
 INITIAL = 1  # the Subscription Identifier of what was retained before
 # Refusals that may pass: the message stays with the broker that sent it, and the connections begin anew.
 PASSING = frozenset((Reason.QUOTA_EXCEEDED, Reason.SERVER_BUSY, Reason.SERVER_UNAVAILABLE, Reason.RECEIVE_MAXIMUM_EXCEEDED))
+RELEASES = 100  # that wait for an answer at once
 ALL_IDENTIFIERS = range(1, 65_536)
 
 
@@ -66,12 +69,17 @@ class Later(Exception):
 
 
 class Wants(NamedTuple):
-    """What a relay asks for. here, there: filters at each end. qos: the highest. again: this process has subscribed there before."""
+    """What a relay asks for.
+
+    here, there: filters at each end. qos: the highest. again: this process has subscribed there before. mark: a shared subscription at this
+    broker that says that we serve; empty: none.
+    """
 
     here: list[str]
     there: list[str]
     qos: int
     again: bool = False
+    mark: str = ""
 
 
 class Counts:
@@ -91,16 +99,29 @@ class _Way:
     """One direction.
 
     rename: the topic's name at the target; None: it does not pass. kept_back: whether an old retained message, by its name at the target,
-    stays behind. own: identifiers of QoS 2 that the relay answers. swallow: of PUBCOMP that nobody waits for, in order.
+    stays behind. own: identifiers of QoS 2 that the relay answers. stale: those that the target is still to release. swallow: those of
+    PUBCOMP that nobody waits for, in order.
     """
 
-    __slots__ = ("count", "kept_back", "own", "rename", "source", "swallow", "target")
+    __slots__ = ("count", "kept_back", "own", "rename", "source", "stale", "swallow", "target")
 
     def __init__(self, source: End, target: End, rename: Name, kept_back: Callable[[bytes], bool], count: Callable[[], None]) -> None:
         self.source, self.target = source, target
         self.rename, self.kept_back, self.count = rename, kept_back, count
         self.own: set[int] = set()
+        self.stale: dict[int, None] = {}
         self.swallow: deque[int] = deque()
+
+    def release(self, packet_id: int) -> None:
+        """Have the target forget an identifier before a message gets it."""
+        del self.stale[packet_id]
+        self.swallow.append(packet_id)
+        self.target.answer(PUBREL, packet_id)
+
+    def release_more(self) -> None:
+        """Go on, as fast as the target answers."""
+        while self.stale and len(self.swallow) < RELEASES:
+            self.release(next(iter(self.stale)))
 
 
 class Relay:
@@ -157,6 +178,8 @@ class Relay:
     def begin(self) -> None:
         """Both ends have accepted us. Raises PeerError, Later."""
         self._subscribe()
+        self._out.release_more()
+        self._in.release_more()
         early, self._early = self._early, []
         for first, body in early:
             self._frame(self._in, self._out, first, body)
@@ -165,17 +188,14 @@ class Relay:
         here, there, wants = self.here, self.there, self._wants
         fresh = not (here.present and there.present)
         if there.present and not here.present:
-            self._release(self._out, list(ALL_IDENTIFIERS))
+            self._out.stale = dict.fromkeys(ALL_IDENTIFIERS)
         elif here.present and not there.present:
-            self._release(self._in, self._identifiers())
+            self._in.stale = dict.fromkeys(self._identifiers())
         _subscribe(here, wants.here, min(wants.qos, there.qos), fresh)
+        if wants.mark:
+            here.send(Subscribe(65_535, [Subscription(wants.mark)]))
         if there.version == 5 or fresh or not wants.again:  # with MQTT 3.1.1 all that is retained would come again
             _subscribe(there, wants.there, min(wants.qos, here.qos), fresh)
-
-    def _release(self, way: _Way, identifiers: list[int]) -> None:
-        for packet_id in identifiers:
-            way.target.answer(PUBREL, packet_id)
-        way.swallow.extend(identifiers)
 
     def _frame(self, way: _Way, back: _Way, first: int, body: bytes) -> None:
         """A frame of `way.source`. back: the way towards it."""
@@ -195,6 +215,7 @@ class Relay:
             packet_id, reason = answered(body)
             if back.swallow and back.swallow[0] == packet_id:
                 back.swallow.popleft()
+                back.release_more()
             else:
                 back.source.answer(PUBCOMP, packet_id, reason)
         elif kind == SUBACK:
@@ -203,7 +224,7 @@ class Relay:
             reason, text = way.source.farewell(body)
             said = f"{way.source.name} ends the connection: {reason.name.lower().replace('_', ' ')} {text}".rstrip()
             raise Later(said, reason == Reason.SESSION_TAKEN_OVER)
-        elif kind != PINGRESP:
+        elif kind not in (PINGRESP, UNSUBACK):
             raise protocol_error(f"{way.source.name} must not send a packet of kind {kind}")
 
     def _publish(self, way: _Way, message: Message) -> None:
@@ -230,6 +251,8 @@ class Relay:
             self._note(f"a message of {len(frame)} bytes at {message.topic.decode()!r} is larger than {way.target.name} takes: dropped")
             self._take(way, message)
             return
+        if message.packet_id in way.stale and message.qos == 2:
+            way.release(message.packet_id)
         way.count()
         way.target.out.append(frame)
 
@@ -259,6 +282,11 @@ class Relay:
         refused = [reason for reason in body[at:] if reason >= 0x80]
         if refused:
             self._note(f"{end.name} refuses {len(refused)} of our subscriptions: reason code {refused[0]:#x}")
+
+
+def unmark(here: End, mark: str) -> None:
+    """Say that we serve no longer."""
+    here.send(Unsubscribe(65_535, [mark]))
 
 
 def _subscribe(end: End, filters: list[str], qos: int, fresh: bool) -> None:

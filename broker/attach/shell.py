@@ -19,7 +19,7 @@ from ...base.quoting import quoted
 from ...mesh.wire.policy import PolicyFilter
 from ...mqtt.errors import PeerError
 from ...mqtt.length import LONGEST_LENGTH
-from ...mqtt.packets import Connect, Disconnect
+from ...mqtt.packets import Connect, Disconnect, Subscription
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
 from ..auth.metabroker_secret import SecretError, read_secret
@@ -27,9 +27,11 @@ from ..settings.attach import AttachSettings, filters_here, filters_there
 from ..transport.tls.openssl_errors import explain
 from ..transport.websocket.client import dial
 from .end import WINDOW, End, Refused
-from .relay import Counts, Later, Relay, Wants
+from .relay import Counts, Later, Relay, Wants, unmark
 
 if TYPE_CHECKING:
+    from ..mesh.shell import MeshShell
+    from ..session.session import Session
     from ..site import Site
 
 log = logging.getLogger("mqmesh.broker")
@@ -39,7 +41,13 @@ CONNECT_TIMEOUT = 10.0
 STEADY = 5.0  # seconds that messages have to cross before the next attempt comes soon
 SILENCE = 5.0  # seconds in which nothing comes from the other broker, pings notwithstanding, until it counts as lost
 WEEK = 7 * 86_400  # seconds that either broker keeps our session
+KEEP_ALIVE = 20  # seconds, what the other broker is told
 HIGH = 256 * 2**10  # bytes that one end has not taken, before the other one is not read
+LOOK = 0.2  # seconds between looks of a stand-by
+JOINING = 5.0  # seconds that a stand-by waits at its start for a neighbour...
+SAYING = 0.5  # ...and then for what the neighbour says
+STANDBY_SILENCE = 1.0  # `SILENCE` where there is a stand-by
+HERE = "this broker"
 NOTED = 60.0  # seconds between two lines of one kind about messages
 Join = Callable[[asyncio.Protocol, Callable[[Exception], None]], None]
 
@@ -114,11 +122,16 @@ class Attachment:
         self._closed = asyncio.Event()
         self._why = ""
         self._noted: dict[str, float] = {}
+        self._joined = False
+        self._fenced = False  # another client took over our session
+        self._mark_topic = settings.share[1].encode()
+        self._silence = STANDBY_SILENCE if settings.standby else SILENCE
 
     async def run(self) -> None:
         """Until it is cancelled."""
         backoff = Backoff(*PAUSES, spread=(0.8, 1.2))
         clock = asyncio.get_running_loop().time
+        self._forget_mark()
         try:
             while True:
                 began = clock()
@@ -135,8 +148,34 @@ class Attachment:
         finally:
             self._leave()
 
+    async def _stand_by(self) -> None:
+        """Return when no other broker of the mesh serves."""
+        mesh, settings = self._site.mesh, self.settings
+        if mesh is None or not settings.standby:
+            return
+        while await self._joining(mesh) or mesh.node.sharers(settings.share):
+            self._fenced = False
+            self._say("stand-by", "another broker of the mesh serves")
+            await asyncio.sleep(LOOK)
+        if self._fenced:  # by one that cannot be reached in the mesh: the two would take the session from each other without end
+            self._fenced = False
+            await asyncio.sleep(PAUSES[1])
+
+    async def _joining(self, mesh: MeshShell) -> bool:
+        """Wait once, after the start, until the mesh is here and can have said who serves. Always False."""
+        if not self._joined:
+            self._joined = True
+            self._say("down", "it waits for the mesh")
+            for _ in range(int(JOINING / LOOK)):
+                if mesh.node.live() and not mesh.starting:
+                    break
+                await asyncio.sleep(LOOK)
+            await asyncio.sleep(SAYING)
+        return False
+
     async def _life(self) -> None:
         """One connection to the other broker, from beginning to end. Raises OSError, ValueError, SecretError."""
+        await self._stand_by()
         self._closed.clear()
         self._why = ""
         self._relay = relay = self._make_relay()
@@ -150,7 +189,7 @@ class Attachment:
                 await asyncio.get_running_loop().create_connection(lambda: there, address.host, address.port, ssl=context)
         while not self._closed.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SILENCE / 4):
+                async with asyncio.timeout(self._silence / 4):
                     await self._closed.wait()
             self._look(there)
 
@@ -158,17 +197,17 @@ class Attachment:
         """Raises SecretError."""
         settings = self.settings
         there = End(str(settings.address), self._connect_there(), LONGEST_LENGTH)
-        here = End("this broker", Connect(), LONGEST_LENGTH)
-        wants = Wants(filters_here(settings.policy), filters_there(settings.policy), settings.qos, self._begun)
-        names = (self._filter.outwards, self._filter.inwards)
+        here = End(HERE, Connect(), LONGEST_LENGTH)
+        wants = Wants(filters_here(settings.policy), filters_there(settings.policy), settings.qos, self._begun, settings.mark)
+        names = (self._outwards, self._filter.inwards)
         return Relay(here, there, wants, names, self._retained, self._identifiers, self.counts, self._note)
 
     def _look(self, there: Line) -> None:
         """See whether the other broker still says something."""
         silent = asyncio.get_running_loop().time() - there.heard
-        if silent > SILENCE:
-            self.ended(f"{there.end.name}: nothing has come for {SILENCE:g} s")
-        elif silent > SILENCE / 4 and there.end.up:
+        if silent > self._silence:
+            self.ended(f"{there.end.name}: nothing has come for {self._silence:g} s")
+        elif silent > self._silence / 4 and there.end.up:
             there.end.ping()
             there.write()
 
@@ -185,6 +224,7 @@ class Attachment:
                 else:
                     self._come_in(line, relay)
         except (Refused, Later, PeerError) as error:
+            self._fenced = isinstance(error, Later) and error.fenced
             self.ended(error.text if isinstance(error, PeerError) else str(error))
             return
         for one in self._lines:
@@ -216,8 +256,16 @@ class Attachment:
         log.error("event=attach-failed name=%s", self.settings.name, exc_info=error)
         self.ended(f"an internal error: {error!r}")
 
+    def _forget_mark(self) -> None:
+        """The session of an earlier life says that we serve: we do not."""
+        session = self._site.sessions.get(self.settings.session)
+        if session is not None and self.settings.mark:
+            self._site.router.unsubscribe(session, self.settings.mark)
+
     def _leave(self) -> None:
         for line in self._lines:
+            if line.end.name == HERE and line.end.up and self.settings.mark:
+                unmark(line.end, self.settings.mark)
             line.leave()
         self._lines, self._relay = [], None
 
@@ -229,9 +277,7 @@ class Attachment:
         if settings.password_file is not None:
             password = read_secret(settings.password_file)
         properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: WEEK, Property.RECEIVE_MAXIMUM: WINDOW} if wide else {}
-        return Connect(
-            settings.client_id, settings.version, False, int(4 * SILENCE), settings.user, password, None, properties, bridge=not wide
-        )
+        return Connect(settings.client_id, settings.version, False, KEEP_ALIVE, settings.user, password, None, properties, bridge=not wide)
 
     def _connect_here(self, there: End) -> Connect:
         """What the other broker takes at once is what this one sends."""
@@ -249,6 +295,9 @@ class Attachment:
         return context
 
     # What is here
+
+    def _outwards(self, topic: bytes) -> bytes | None:
+        return None if topic == self._mark_topic else self._filter.outwards(topic)
 
     def _retained(self, topic: bytes) -> bool:
         return self._site.retained.has(topic)
@@ -297,12 +346,24 @@ class Attachments:
     """All of one broker. join: connects a client of this process to the broker."""
 
     def __init__(self, settings: list[AttachSettings], site: Site, join: Join) -> None:
+        self._site = site
         self.all = [Attachment(one, site, join) for one in settings]
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(one.run(), name=f"attach {one.settings.name}") for one in self.all]
+
+    def opening(self, session: Session) -> None:
+        """See `Attached`. The session has its subscriptions from its first moment.
+
+        A stand-by's session is cut off from that of the broker that served before: what is published from now on is for this one.
+        """
+        for settings in [one.settings for one in self.all if one.settings.session == session.client_id]:
+            for filter_ in [one for one in filters_here(settings.policy) if one not in session.subscriptions]:
+                subscription = Subscription(filter_, settings.qos, True, True)
+                self._site.router.subscribe(session, subscription, 0)
+                session.subscribed(subscription, 0)
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -290,6 +290,8 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
         site.roaming.opened(session)
     if site.recipients is not None:
         site.recipients.clients.opening(session, packet.properties)
+    if connection.inside and site.attachments is not None:
+        site.attachments.opening(session)
     connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there
     wait = session.stored or (known is not None and known.stored and known is not session)  # what it says is in the store
     if wait and persistence is not None and persistence.error is None:

@@ -58,6 +58,16 @@ class AttachSettings:
         """The client identifier of its session at this broker."""
         return f"attach-{self.name}"
 
+    @property
+    def mark(self) -> str:
+        """The shared subscription by which the one of several that serves is known in the mesh; empty without a stand-by."""
+        return "$share/{}/{}".format(*self.share) if self.standby else ""
+
+    @property
+    def share(self) -> tuple[str, str]:
+        """Its group and filter."""
+        return self.session, f"mqmesh/attach/{self.name}"
+
     @classmethod
     def of(cls, section: Section, folder: Path | None) -> AttachSettings:
         """Check one table. Raises ConfigError."""

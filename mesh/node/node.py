@@ -222,6 +222,10 @@ class Node:
         self._members.refresh()
         return self._interests.match(topic).mask
 
+    def sharers(self, share: Share) -> int:
+        """The brokers elsewhere that can be reached and have members of a shared subscription, as a set."""
+        return mask_of([number for number, _ in self._interests.members(share)]) & self.live()
+
     def key_of(self, number: int) -> bytes | None:
         """The public key under which a broker is known, that it signs its statements with; None: none is known."""
         keys = self._core.keys

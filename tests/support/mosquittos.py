@@ -12,16 +12,17 @@ from support.services import PATIENCE, free_port, require, wait_for_port
 
 
 class Mosquitto:
-    """Started on entry. lines: more of its configuration."""
+    """Started on entry. saves: it writes each change, so that little is lost when it is killed. lines: more of its configuration."""
 
-    def __init__(self, folder: Path, lines: str = "", name: str = "mosquitto") -> None:
+    def __init__(self, folder: Path, lines: str = "", name: str = "mosquitto", saves: bool = False) -> None:
         self.folder, self.name, self.port = folder, name, free_port()
         self.config = folder / f"{name}.conf"
         data = folder / f"{name}-data"
         data.mkdir(exist_ok=True)
+        saved = "autosave_on_changes true\nautosave_interval 1\n" if saves else ""
         self.config.write_text(
             f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {data}/\n"
-            f"autosave_on_changes true\nautosave_interval 1\nmax_queued_messages 0\nuser root\n{lines}"
+            f"max_queued_messages 0\nuser root\n{saved}{lines}"
         )
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -32,7 +33,7 @@ class Mosquitto:
     def start(self) -> None:
         """Return once it listens."""
         with (self.folder / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen([require("mosquitto"), "-v", "-c", str(self.config)], stdout=subprocess.DEVNULL, stderr=log)
+            self.process = subprocess.Popen([require("mosquitto"), "-c", str(self.config)], stdout=subprocess.DEVNULL, stderr=log)
         wait_for_port(self.port)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
