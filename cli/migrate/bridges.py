@@ -1,4 +1,4 @@
-"""Turns the bridges of several hosts' files into the links of a topology.
+"""Turns the bridges of several hosts' files into the links of a topology, and those to other brokers into tables `[[attach]]`.
 
 A bridge becomes a link that its owner dials, with a policy at the owner's end: what goes out, what comes in, and which prefix stands for
 which. Two bridges between the same brokers, one in each file, become one link; both are told in the names of the broker that is read first.
@@ -6,8 +6,10 @@ which. Two bridges between the same brokers, one in each file, become one link; 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from ...mesh.wire.policy import check_prefix, check_topics
 from . import words
@@ -15,10 +17,7 @@ from .mosquitto_conf import DEFAULT_PORT, Bridge, Conf
 from .remarks import Option, Remarks
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-STRANGER = (
-    "the bridge is left out: {word} is not among these files. Give its mosquitto.conf too (--host NAME={host} says that a file's broker has"
-    " this address), or let that broker bridge to this one, which works as with Mosquitto"
-)
+STRANGER = "is not among these files, so it is attached as it is (docs/attach.md). To have it in the mesh, give its mosquitto.conf too"
 _DIRECTIONS = ("out", "in", "both")
 _NOTED = {
     "remote_username": "links prove the mesh's key: no user name and password is needed",
@@ -31,12 +30,14 @@ _NOTED = {
 
 @dataclass(slots=True)
 class Site:
-    """One file's broker. hosts: names and addresses under which others know it. table: of its own file."""
+    """One file's broker. hosts: names and addresses under which others know it. table: of its own file. attached: its
+    tables `[[attach]]`, by the address."""
 
     name: str
     conf: Conf
     table: dict[str, Any]
     hosts: set[str] = field(default_factory=set)
+    attached: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     def listens(self, host: str, port: int) -> bool:
         """Whether an address that a bridge dials is this broker's."""
@@ -56,9 +57,10 @@ class _Share(NamedTuple):
     pattern: str
     here: str
     there: str
+    qos: int = 0
 
     def turned(self) -> _Share:
-        return _Share(self.option, self.into, self.out, self.pattern, self.there, self.here)
+        return _Share(self.option, self.into, self.out, self.pattern, self.there, self.here, self.qos)
 
     @property
     def filter(self) -> str:
@@ -75,7 +77,10 @@ class _Link:
 
 
 def topology_of(sites: list[Site], mesh: dict[str, Any], remarks: Remarks) -> dict[str, Any] | None:
-    """The tables of a topology file of those brokers that bridges join; None: no bridge joins two of them. mesh: its `[mesh]`."""
+    """The tables of a topology file of those brokers that bridges join; None: no bridge joins two of them. mesh: its `[mesh]`.
+
+    Brokers that are not among the sites are attached: their tables come to those of the site.
+    """
     links: dict[frozenset[str], _Link] = {}
     for site in sites:
         for bridge in site.conf.bridges:
@@ -94,20 +99,22 @@ def _read(site: Site, bridge: Bridge, sites: list[Site], links: dict[frozenset[s
     if addresses is None:
         remarks.lost(bridge.option, "the connection has no address")
         return
-    _others(bridge, remarks)
-    secure = bridge.last("bridge_cafile") is not None
+    secure = bridge.last("bridge_cafile", "bridge_capath") is not None
+    strangers = []
     for cost, word in enumerate(addresses.value.split(), 1):
         host, port = _split(word)
         other = next((one for one in sites if one is not site and one.listens(host, port)), None)
         if other is None:
-            remarks.lost(addresses, STRANGER.format(word=word, host=host))
+            strangers.append((host, port))
             continue
         ends = frozenset((site.name, other.name))
-        shown = f"[{host}]" if ":" in host else host
-        link = links.setdefault(ends, _Link(other.name, site.name, f"mqtt{'s' * secure}://{shown}:{port}", cost))
+        link = links.setdefault(ends, _Link(other.name, site.name, f"mqtt{'s' * secure}://{_shown(host)}:{port}", cost))
         shares = _shares(bridge, remarks)
         link.shares += shares if link.dialler == site.name else [one.turned() for one in shares]
         _trust(site, bridge, remarks)
+        _others(bridge, words.BRIDGE_LOST, _NOTED, remarks)
+    if strangers:
+        _attach(site, bridge, addresses, strangers, secure, remarks)
 
 
 def _split(word: str) -> tuple[str, int]:
@@ -125,12 +132,71 @@ def _trust(site: Site, bridge: Bridge, remarks: Remarks) -> None:
         remarks.lost(option, "tls.ca is one file, for clients and for links: put both authorities into one")
 
 
-def _others(bridge: Bridge, remarks: Remarks) -> None:
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _others(bridge: Bridge, lost: dict[str, str], noted: dict[str, str], remarks: Remarks) -> None:
     for option in bridge.options:
-        if option.name in words.BRIDGE_LOST:
-            remarks.lost(option, words.BRIDGE_LOST[option.name])
-        elif option.name in _NOTED and (option.name, option.value) != ("start_type", "automatic"):
-            remarks.note(option, _NOTED[option.name])
+        if option.name in lost:
+            remarks.lost(option, lost[option.name])
+        elif option.name in noted and (option.name, option.value) != ("start_type", "automatic"):
+            remarks.note(option, noted[option.name])
+
+
+def _attach(site: Site, bridge: Bridge, place: Option, addresses: list[tuple[str, int]], secure: bool, remarks: Remarks) -> None:
+    """The table `[[attach]]` of a bridge to a broker whose file is not given. addresses: the first one is taken."""
+    psk = bridge.last("bridge_psk", "bridge_identity")
+    if psk is not None:
+        remarks.lost(psk, f"the bridge is left out: {words.PSK}")
+        return
+    _others(bridge, words.ATTACH_LOST, words.ATTACH_NOTED, remarks)
+    host, port = addresses[0]
+    if len(addresses) > 1:
+        remarks.lost(place, "an attached broker has one address: the first one is taken")
+    known = site.attached.setdefault((host, port), {})
+    if known:
+        remarks.lost(bridge.option, f"one broker takes one [[attach]]: put this connection's topics into that of {known['name']}")
+        return
+    names = {one["name"] for one in site.attached.values() if one}
+    name = re.sub(r"[^\w.-]", "-", bridge.name, flags=re.ASCII).lstrip(".-")[:60] or "attached"
+    while name in names:
+        name += "-"
+    remarks.note(
+        place,
+        f"{_shown(host)}:{port} {STRANGER}, or say --host NAME={host}",
+    )
+    version = bridge.last("bridge_protocol_version")
+    known |= {
+        "name": name,
+        "address": f"mqtt{'s' * secure}://{_login(bridge)}{_shown(host)}:{port}",
+        "version": "5" if version is not None and version.value == "mqttv50" else "3.1.1",
+        **_attach_files(bridge),
+        **_policy(_shares(bridge, remarks), remarks),
+    }
+    client_id = bridge.last("remote_clientid", "clientid")
+    if client_id is not None:
+        known["client_id"] = client_id.value
+    highest = max((one.qos for one in _shares(bridge, Remarks())), default=0)
+    if highest < 2:
+        known["qos"] = highest
+    site.table.setdefault("attach", []).append(known)
+
+
+def _login(bridge: Bridge) -> str:
+    user, password = bridge.last("remote_username", "username"), bridge.last("remote_password", "password")
+    if user is None:
+        return ""
+    return quote(user.value, safe="") + (f":{quote(password.value, safe='')}" if password is not None else "") + "@"
+
+
+def _attach_files(bridge: Bridge) -> dict[str, str]:
+    found = {}
+    for name, key in (("bridge_cafile", "ca"), ("bridge_certfile", "certificate"), ("bridge_keyfile", "key")):
+        option = bridge.last(name)
+        if option is not None:
+            found[key] = option.value
+    return found
 
 
 def _shares(bridge: Bridge, remarks: Remarks) -> list[_Share]:
@@ -152,14 +218,14 @@ def _shares(bridge: Bridge, remarks: Remarks) -> list[_Share]:
 
 def _share(option: Option) -> _Share | None:
     parts = [part if part != '""' else "" for part in option.value.split()]
-    pattern, direction, _, here, there = [*parts, *["", "out", "0", "", ""][len(parts) :]][:5]
-    if direction not in _DIRECTIONS or not parts:
+    pattern, direction, qos, here, there = [*parts, *["", "out", "0", "", ""][len(parts) :]][:5]
+    if direction not in _DIRECTIONS or qos not in ("0", "1", "2") or not parts:
         return None
     if not pattern:  # one topic under another name: the prefixes are what differs before the levels that both have
         common = _common_end(here, there)
         pattern = common
         here, there = here[: len(here) - len(common)], there[: len(there) - len(common)]
-    return _Share(option, direction != "in", direction != "out", pattern, here, there)
+    return _Share(option, direction != "in", direction != "out", pattern, here, there, int(qos))
 
 
 def _common_end(one: str, other: str) -> str:
@@ -177,16 +243,22 @@ def _common_end(one: str, other: str) -> str:
 
 def _link(link: _Link, remarks: Remarks) -> dict[str, Any]:
     found: dict[str, Any] = {"between": [link.listener, link.dialler], "cost": link.cost, "address": link.address}
-    if any(one.pattern == "#" and one.out and one.into and one.here == one.there == "" for one in link.shares):
-        return found  # everything, both ways
-    pairs, shares = _prefixes(link.shares, remarks)
+    policy = _policy(link.shares, remarks)
+    return {**found, "policy": {link.dialler: policy}} if policy else found
+
+
+def _policy(given: list[_Share], remarks: Remarks) -> dict[str, Any]:
+    """What crosses, as a policy says it; empty: everything, both ways."""
+    if any(one.pattern == "#" and one.out and one.into and one.here == one.there == "" for one in given):
+        return {}
+    pairs, shares = _prefixes(given, remarks)
     policy: dict[str, Any] = {
         "out": list(dict.fromkeys(one.filter for one in shares if one.out)),
         "in": list(dict.fromkeys(one.filter for one in shares if one.into)),
     }
     if pairs:
         policy["map"] = [{"here": here, "there": there} for here, there in pairs]
-    return {**found, "policy": {link.dialler: policy}}
+    return policy
 
 
 def _prefixes(shares: list[_Share], remarks: Remarks) -> tuple[list[tuple[str, str]], list[_Share]]:

@@ -13,11 +13,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from ...base.plural import counted
 from ..fleet.broker_file import tables_text
 from ..output import FAILED, WRONG_USE, fail, note
 from ..tables import titled_table
 from .bridges import Site, topology_of
 from .broker_tables import tables_of
+from .database_import import import_database
 from .mosquitto_conf import MigrateError, parse, read_options
 from .remarks import Remark, Remarks
 
@@ -28,12 +30,18 @@ _COMMON = ("mosquitto", "default", "conf")  # names of files that say nothing of
 def migrate(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE", help="A mosquitto.conf; those of several hosts give a topology.", show_default=False)
-    ],
+    ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option("--out", help="Folder for what is written; stdout without this option.")] = None,
     host: Annotated[
         list[str],
         typer.Option("--host", metavar="NAME=ADDRESS", help="Under which address bridges know a file's broker; again.", show_default=False),
     ] = [],  # noqa: B006
+    database: Annotated[
+        Path | None, typer.Option("--database", help="A mosquitto.db to import instead, with --config.", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("-c", "--config", help="The file of the broker whose new store gets it.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report, and without --out the files, as one JSON object.")] = False,
 ) -> None:
     """Turn a mosquitto.conf into a broker's file, and those of bridged hosts into a topology.
@@ -43,11 +51,19 @@ def migrate(
     \b
       mqmesh migrate /etc/mosquitto/mosquitto.conf --out mqmesh
       mqmesh migrate porto.conf lyon.conf --host lyon=10.0.0.2 --out mqmesh
+      mqmesh migrate --database /var/lib/mosquitto/mosquitto.db --config mqmesh/porto.toml
+
+    A database has retained messages and sessions, with their subscriptions and the messages that wait. Stop Mosquitto before.
 
     Nothing that is read is changed. A broker is called like its file, or like the file's folder.
 
     Status: 0 all was taken; 1 written, but something has no equivalent here; 2 a file is wrong, nothing is written.
     """
+    if database is not None:
+        _import(files, database, config, as_json)
+        return
+    if not files:
+        raise fail("migrate: give a mosquitto.conf, or --database and --config", WRONG_USE)
     remarks = Remarks()
     try:
         sites = _sites(files, host, remarks)
@@ -66,6 +82,27 @@ def migrate(
                 print(text, end="")
         _print_report(remarks, out, list(made))
     if remarks.anything_lost:
+        raise typer.Exit(FAILED)
+
+
+def _import(files: list[Path], database: Path, config: Path | None, as_json: bool) -> None:
+    if files or config is None:
+        raise fail("migrate: --database takes --config with the file of the broker that gets it, and nothing else", WRONG_USE)
+    try:
+        store, taken = import_database(database, config)
+    except MigrateError as error:
+        raise fail(f"migrate: {error}", WRONG_USE) from None
+    if as_json:
+        print(json.dumps({"store": store, **taken._asdict()}, ensure_ascii=False))
+    else:
+        for one in taken.lost:
+            note(f"lost: a subscription to what is no topic filter: {one}")
+        parts = [
+            counted(number, word)
+            for number, word in zip(taken[:4], ("session", "subscription", "message", "retained message"), strict=True)
+        ]
+        note(f"{', '.join(parts)} into {store}")
+    if taken.lost:
         raise typer.Exit(FAILED)
 
 

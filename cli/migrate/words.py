@@ -44,9 +44,10 @@ connection_messages set_tcp_nodelay websockets_log_level websockets_headers_size
 store_clean_interval dhparamfile
 """
 NEEDLESS = frozenset(_NEEDLESS_WORDS.split())
+BRIDGE_PSK = "a link has no pre-shared key of TLS. The mesh's key proves both ends, but nothing is encrypted: give the other end an mqtts:// listener"
 BRIDGE_LOST = {
-    "bridge_identity": "a link has no pre-shared key of TLS; the mesh's key proves both ends",
-    "bridge_psk": "a link has no pre-shared key of TLS; the mesh's key proves both ends",
+    "bridge_identity": BRIDGE_PSK,
+    "bridge_psk": BRIDGE_PSK,
     "bridge_insecure": "a link always checks that the certificate names the host or the broker",
     "bridge_capath": "tls.ca is one file: cat FOLDER/*.pem > ca.pem",
     "bridge_bind_address": "the system chooses the address that a link is dialled from",
@@ -54,4 +55,18 @@ BRIDGE_LOST = {
     "bridge_require_ocsp": "links do not ask for OCSP; tls.revoked names revocation lists",
     "bridge_outgoing_retain": "retained messages stay retained over a link",
     "bridge_max_packet_size": "a link carries messages of any size",
+}
+_CLIENT = "a client always checks that the certificate names the host"
+ATTACH_LOST = {
+    **{name: text for name, text in BRIDGE_LOST.items() if name != "bridge_outgoing_retain"},
+    "bridge_insecure": _CLIENT,
+    "bridge_alpn": "a client that attaches uses no ALPN",
+    "bridge_require_ocsp": "a client that attaches does not ask for OCSP",
+    "bridge_bind_address": "the system chooses the address that a broker is dialled from",
+    "bridge_outgoing_retain": "retained messages stay retained",
+    "bridge_max_packet_size": "a message is as large as the other broker takes",
+}
+ATTACH_NOTED = {
+    "start_type": "an attached broker is dialled all the time",
+    "notification_topic": "$SYS/broker/attach/NAME/state says whether it is there",
 }

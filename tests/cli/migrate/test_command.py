@@ -48,13 +48,13 @@ def test_what_is_lost_is_the_status_and_stands_in_the_file_and_in_the_table(tmp_
 
 def test_as_json(tmp_path: Path) -> None:
     text = f"{OPEN}mount_point x/\nconnection c\naddress far.example.com\nremote_password secret\nlocal_password secret\n"
-    result = migrate(written(tmp_path, "a.conf", text), "--json")
+    result = migrate(written(tmp_path, "a.conf", text), "--json", "--out", tmp_path / "out")
     report = json.loads(result.stdout)
     assert [(one["kind"], one["line"], one["option"], one["value"]) for one in report["remarks"]] == [
         ("lost", 3, "mount_point", "x/"),
-        ("lost", 5, "address", "far.example.com"),
+        ("note", 5, "address", "far.example.com"),
     ]
-    assert list(report["files"]) == ["a.toml"]
+    assert list(report["files"]) == [str(tmp_path / "out" / "a.toml")]
     assert "secret" not in result.output
 
 
@@ -112,3 +112,33 @@ def test_what_stands_there_is_written_anew(tmp_path: Path) -> None:
         assert migrate(file, "--out", tmp_path / "out").exit_code == 0
     assert (tmp_path / "out" / "a.toml").read_text().count("[limits]") == 1
     assert migrate(file, "--out", file).exit_code == 1
+
+
+BRIDGE = "connection c 1\naddress far.example.com:8883 other.example.com\n"
+
+
+def test_a_bridge_to_another_broker_attaches_it(tmp_path: Path) -> None:
+    more = "topic s/# out 1 here/ there/\ntopic o/# in 0 here/ there/\nremote_username me\nremote_password p/w\nremote_clientid id\n"
+    more += "bridge_cafile /ca.pem\nbridge_protocol_version mqttv50\nconnection again\naddress far.example.com:8883\ntopic #\n"
+    result = migrate(written(tmp_path, "a.conf", OPEN + BRIDGE + more), "--json", "--out", tmp_path / "out")
+    lost = [one["option"] for one in json.loads(result.stdout)["remarks"] if one["kind"] == "lost"]
+    assert lost == ["address", "connection"]
+    (attached,) = load(tmp_path / "out" / "a.toml").attach
+    assert (attached.name, str(attached.address)) == ("c-1", "mqtts://far.example.com:8883")
+    assert (attached.address.user, attached.address.password, attached.client_id) == ("me", "p/w", "id")
+    assert (attached.version, attached.qos, str(attached.ca)) == (5, 1, "/ca.pem")
+    assert (attached.policy.out, attached.policy.into, attached.policy.prefixes) == (("here/s/#",), ("here/o/#",), (("here/", "there/"),))
+
+
+def test_a_bridge_with_everything_both_ways_has_no_policy(tmp_path: Path) -> None:
+    text = f"{OPEN}connection c\naddress 10.0.0.7\ntopic # both 2\n"
+    result = migrate(written(tmp_path, "a.conf", text), "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    (attached,) = tomllib.loads((tmp_path / "out" / "a.toml").read_text())["attach"]
+    assert attached == {"name": "c", "address": "mqtt://10.0.0.7:1883", "version": "3.1.1"}
+
+
+def test_a_bridge_with_a_shared_key_is_left_out(tmp_path: Path) -> None:
+    result = migrate(written(tmp_path, "a.conf", f"{OPEN}{BRIDGE}bridge_identity x\nbridge_psk aa\n"), "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert load(tmp_path / "out" / "a.toml").attach == []
