@@ -22,8 +22,10 @@ def tables_of(conf: Conf, name: str, remarks: Remarks, ipv6: bool) -> dict[str, 
     if not served:
         raise MigrateError(f"{conf.file}: no listener is left: {words.PSK}")
     table: dict[str, Any] = {"name": name, "listen": _addresses(served, conf.local, ipv6)}
-    if conf.options and any(one.name == "persistence" and flag(one) for one in conf.options):
+    persistence = conf.last("persistence")
+    if persistence is not None and flag(persistence):
         table["data"] = f"data/{name}"
+        remarks.note(persistence, f"mqmesh migrate --database {_database(conf)} --config FILE brings what is stored into the new store")
     limits = limits_of(conf, served, remarks)
     tables = {
         "tls": _tls(served, remarks),
@@ -33,6 +35,11 @@ def tables_of(conf: Conf, name: str, remarks: Remarks, ipv6: bool) -> dict[str, 
     }
     _others(conf, served, remarks)
     return {**table, **{key: value for key, value in tables.items() if value}}
+
+
+def _database(conf: Conf) -> str:
+    location, file = conf.last("persistence_location"), conf.last("persistence_file")
+    return f"{location.value if location is not None else ''}{file.value if file is not None else 'mosquitto.db'}"
 
 
 def _served(listener: Listener, remarks: Remarks) -> bool:

@@ -20,10 +20,12 @@ from ..tables import titled_table
 from .bridges import Site, topology_of
 from .broker_tables import tables_of
 from .database_import import import_database
-from .mosquitto_conf import MigrateError, parse, read_options
+from .emqx_acl import rules_of as rules_of_emqx
+from .mosquitto_conf import MigrateError, options_of, parse, read_options, read_text
 from .remarks import Remark, Remarks
+from .vernemq_acl import rules_of as rules_of_vernemq
 
-TOPOLOGY = "topology.toml"
+TOPOLOGY, ACCESS = "topology.toml", "access.toml"
 _COMMON = ("mosquitto", "default", "conf")  # names of files that say nothing of their broker
 
 
@@ -42,6 +44,8 @@ def migrate(
     config: Annotated[
         Path | None, typer.Option("-c", "--config", help="The file of the broker whose new store gets it.", show_default=False)
     ] = None,
+    emqx_acl: Annotated[Path | None, typer.Option("--emqx-acl", help="An acl.conf of EMQX: rules of access.", show_default=False)] = None,
+    vernemq_acl: Annotated[Path | None, typer.Option("--vernemq-acl", help="A vmq.acl of VerneMQ: the same.", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report, and without --out the files, as one JSON object.")] = False,
 ) -> None:
     """Turn a mosquitto.conf into a broker's file, and those of bridged hosts into a topology.
@@ -52,6 +56,7 @@ def migrate(
       mqmesh migrate /etc/mosquitto/mosquitto.conf --out mqmesh
       mqmesh migrate porto.conf lyon.conf --host lyon=10.0.0.2 --out mqmesh
       mqmesh migrate --database /var/lib/mosquitto/mosquitto.db --config mqmesh/porto.toml
+      mqmesh migrate --emqx-acl /etc/emqx/acl.conf --out mqmesh
 
     A database has retained messages and sessions, with their subscriptions and the messages that wait. Stop Mosquitto before.
 
@@ -62,14 +67,17 @@ def migrate(
     if database is not None:
         _import(files, database, config, as_json)
         return
-    if not files:
-        raise fail("migrate: give a mosquitto.conf, or --database and --config", WRONG_USE)
+    if not (files or emqx_acl or vernemq_acl):
+        raise fail("migrate: give a mosquitto.conf, or --database and --config, or --emqx-acl or --vernemq-acl", WRONG_USE)
     remarks = Remarks()
     try:
-        sites = _sites(files, host, remarks)
-        mesh = {"name": "mesh", "key": secrets.token_hex(32)}
-        topology = topology_of(sites, mesh, remarks)
-        made = _texts(sites, topology, remarks)
+        if emqx_acl or vernemq_acl:
+            made = _access(files, emqx_acl, vernemq_acl, remarks)
+        else:
+            sites = _sites(files, host, remarks)
+            mesh = {"name": "mesh", "key": secrets.token_hex(32)}
+            topology = topology_of(sites, mesh, remarks)
+            made = _texts(sites, topology, remarks)
     except MigrateError as error:
         raise fail(f"migrate: {error}", WRONG_USE) from None
     if out is not None:
@@ -104,6 +112,21 @@ def _import(files: list[Path], database: Path, config: Path | None, as_json: boo
         note(f"{', '.join(parts)} into {store}")
     if taken.lost:
         raise typer.Exit(FAILED)
+
+
+def _access(files: list[Path], emqx: Path | None, vernemq: Path | None, remarks: Remarks) -> dict[str, str]:
+    """The rules of another broker's ACL file, as a table of a broker's file."""
+    if files or (emqx and vernemq):
+        raise MigrateError("give one ACL file, and no other file with it")
+    if emqx is not None:
+        rules = rules_of_emqx(read_text(emqx), str(emqx), remarks)
+    else:
+        assert vernemq is not None
+        rules = rules_of_vernemq(options_of(read_text(vernemq), str(vernemq)), remarks)
+    if not rules:
+        raise MigrateError(f"{emqx or vernemq}: no rule is left, and without rules everything is allowed")
+    head = f"# From {emqx or vernemq}, by mqmesh migrate. It belongs into a broker's file, with users, certificates or tokens.\n"
+    return {ACCESS: head + tables_text({"access": {"on_overlap": "filter", "rule": rules}})}
 
 
 def _sites(files: list[Path], hosts: list[str], remarks: Remarks) -> list[Site]:

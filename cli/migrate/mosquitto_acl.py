@@ -57,6 +57,11 @@ def _taken(option: Option, access: str, topic: str, remarks: Remarks) -> bool:
     if topic.startswith(OUTSIDE) and access in ("write", "readwrite"):
         remarks.note(option, "bridges need no permission to say that they are there")
         return False
+    return check_topic(option, topic, remarks)
+
+
+def check_topic(option: Option, topic: str, remarks: Remarks) -> bool:
+    """Whether the topic of a line `topic` or `pattern` can be one of a rule."""
     try:
         check_filter(topic.replace("%u", "x").replace("%c", "x"))
     except MqttError:

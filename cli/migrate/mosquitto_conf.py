@@ -163,6 +163,8 @@ def parse(options: Iterable[Option], file: str) -> Conf:
             default.option = default.option or option
             if name == "port":
                 default.port = whole(option)
+                if not 0 < default.port < 65536:
+                    raise MigrateError(f"{option.file}:{option.line}: port {option.value}: 1 to 65535 is right")
             else:
                 default.host = option.value
         elif name in OF_LISTENERS or (conf.per_listener and _of_security(name)):

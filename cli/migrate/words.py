@@ -44,7 +44,7 @@ connection_messages set_tcp_nodelay websockets_log_level websockets_headers_size
 store_clean_interval dhparamfile
 """
 NEEDLESS = frozenset(_NEEDLESS_WORDS.split())
-BRIDGE_PSK = "a link has no pre-shared key of TLS. The mesh's key proves both ends, but nothing is encrypted: give the other end an mqtts:// listener"
+BRIDGE_PSK = "a link has no pre-shared key of TLS, so nothing is encrypted: give the other end a listener mqtts:// and a certificate"
 BRIDGE_LOST = {
     "bridge_identity": BRIDGE_PSK,
     "bridge_psk": BRIDGE_PSK,

@@ -62,6 +62,13 @@ def test_limits_that_are_not_taken_as_they_are() -> None:
     assert [one.option.name for one in remarks.found] == ["memory_limit", "memory_limit", "message_size_limit"]
 
 
+def test_where_the_database_is_stands_in_the_report() -> None:
+    remarks = Remarks()
+    text = "port 1883\nallow_anonymous true\npersistence true\npersistence_location /var/lib/m/\n"
+    assert tables(text, remarks)["data"] == "data/b"
+    assert [one.text.partition(" --config")[0] for one in remarks.found] == ["mqmesh migrate --database /var/lib/m/mosquitto.db"]
+
+
 def test_without_a_listener_only_this_machine_may_connect() -> None:
     conf = parse(options_of("log_type all\n", "f"), "f")
     assert conf.local
@@ -99,6 +106,7 @@ def test_an_option_belongs_to_the_last_listener() -> None:
         ("listener x", "f.conf:1: listener x: a port is right"),
         ("listener 0", "f.conf:1: listener 0: a port is right"),
         ("listener 70000", "f.conf:1: listener 70000: a port is right"),
+        ("port 65536", "f.conf:1: port 65536: 1 to 65535 is right"),
         ("port one", "f.conf:1: port one: a whole number is right"),
         ("\ntopic # both", "f.conf:2: topic stands before any connection"),
         ("persistence yes", "f.conf:1: persistence yes: true or false is right"),
