@@ -64,9 +64,13 @@ class Queue(Stock):
 
     def leave(self, member: Member, now: int) -> None:
         """It takes no more: what it has is given back at once."""
+        was_first = self.rules.single and member is self.first_active
         if member.active:
             member.active = False
             del self._active[member]
+        heir = self.first_active
+        if was_first and heir is not None:
+            self.eased[heir] = None  # its turn has come
         for part in list(member.held_in):
             for start, count in part.held_by(member.number):
                 self.give_back(member, part, start, count, now)

@@ -120,6 +120,16 @@ def test_who_has_no_room_does_not_hide_who_has() -> None:
     assert second.member.held == 1
 
 
+def test_the_next_single_member_gets_what_waited_for_it() -> None:
+    scene = Scene(single=True)
+    scene.put(b"x", plan=plan_of("m1 | m2"))
+    first, second = scene.sit("m0"), scene.sit("m1")
+    assert scene.feed() == 0
+    change(scene, first, "stand")
+    assert scene.feed() == 1
+    assert second.member.held == 1
+
+
 PLANS = st.sampled_from([None, POOL, ALL, plan_of("m0 | m1"), plan_of("m1, m2"), plan_of("m2 > m3")])
 
 
