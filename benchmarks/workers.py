@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Placed(Mqmesh):
         config = parse({"name": "bench", "listen": [listen], "workers": 2, **_data(deployment)})
         worker = worker_of(config, Worker("bench", index, 2, 2, deployment.folder, KEY, (listen,)))
         file = deployment.folder / f"{index}.toml"
-        broker_file.write(file, worker)
+        broker_file.write(file, replace(worker, workers=1))  # the file is that of a broker in a mesh
         deployment.start(f"worker{index}", [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(file)], says_ready)
 
 

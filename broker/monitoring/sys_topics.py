@@ -10,6 +10,7 @@ import asyncio
 import resource
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ... import __version__
@@ -70,7 +71,7 @@ class SysTopics:
         self._last = 0.0
         self._loads = {name: Load() for name in LOADS}
         worker = site.config.worker
-        self._shared = WorkerTotals(worker, self._figures) if worker is not None else None
+        self._shared = WorkerTotals(worker, self._figures, partial(troubles, site)) if worker is not None else None
         self.broker_totals: Callable[[], dict[str, int]] = self._shared or self.totals  # of all workers, if there are several
 
     def start(self) -> None:
@@ -191,7 +192,7 @@ class SysTopics:
         worker = site.config.worker
         values["name"] = site.config.broker_name
         values["clock"] = str(int(site.context.wall()))
-        values["state"] = "; ".join(troubles(site)) or OK
+        values["state"] = "; ".join(troubles(site) if self._shared is None else self._shared.troubles()) or OK
         values["version"] = f"mqmesh version {__version__}"
         values["uptime"] = f"{int(now - site.context.started if worker is None else site.context.wall() - worker.started)} seconds"
         values.update(self._load(totals, now))

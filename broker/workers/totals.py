@@ -24,33 +24,39 @@ Totals = dict[str, int]
 
 
 class WorkerTotals:
-    """The totals of all workers. own: gives those of this one."""
+    """The totals of all workers, and what is wrong with them. own, troubles: give those of this one."""
 
-    def __init__(self, worker: Worker, own: Callable[[], Totals]) -> None:
+    def __init__(self, worker: Worker, own: Callable[[], Totals], troubles: Callable[[], list[str]]) -> None:
         self._worker = worker
         self._own = own
+        self._troubles = troubles
 
     def write(self) -> None:
         """Let the others know. Nothing happens if the folder is gone: the broker is about to end."""
         path = file_of(self._worker.folder, self._worker.index)
         fresh = path.with_suffix(".new")
         try:
-            fresh.write_text(json.dumps(self._own()))
+            fresh.write_text(json.dumps([self._own(), self._troubles()]))
             os.replace(fresh, path)
         except OSError:
             return
 
     def __call__(self) -> Totals:
         """The totals of the broker: of this worker as of now, of the others as they were said last."""
-        return added(self._own(), list(self._others()))
+        return added(self._own(), [totals for _, totals, _ in self._others()])
 
-    def _others(self) -> Iterator[Totals]:
+    def troubles(self) -> list[str]:
+        """What is wrong with the broker."""
+        return self._troubles() + [f"worker {index}: {text}" for index, _, texts in self._others() for text in texts]
+
+    def _others(self) -> Iterator[tuple[int, Totals, list[str]]]:
         for index in range(self._worker.total):
             if index != self._worker.index:
                 try:
-                    yield json.loads(file_of(self._worker.folder, index).read_text())
+                    totals, troubles = json.loads(file_of(self._worker.folder, index).read_text())
                 except (OSError, ValueError):  # it has not said anything, or is not there
                     continue
+                yield index, totals, troubles
 
 
 def file_of(folder: Path, index: int) -> Path:

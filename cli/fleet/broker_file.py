@@ -42,7 +42,7 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
     """
     number = config.number if config.number >= 0 else None  # the directory gives it
     lines = [
-        *_pairs({"name": config.name, "number": number}),
+        *_pairs({"name": config.name, "number": number, "workers": config.workers if config.workers > 1 else None}),
         f"listen = {_listeners(config)}",
         *_pairs({"data": data or config.data, "folder": folder if tables else None}),
     ]

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -21,11 +22,22 @@ from support.services import PATIENCE, free_port, wait_until
 class Workers:
     """A broker with two workers."""
 
-    def __init__(self, folder: Path, *more: object) -> None:
+    def __init__(self, folder: Path, *more: object, **options: Any) -> None:
         self.log = folder / "log"
         self.unix = f"unix://{folder}/bell.sock"
         self.process: subprocess.Popen[str] = start(
-            "broker", "--name", "bell", "--listen", "mqtt://127.0.0.1:0", "--listen", self.unix, "--workers", 2, *more, stderr=self.log
+            "broker",
+            "--name",
+            "bell",
+            "--listen",
+            "mqtt://127.0.0.1:0",
+            "--listen",
+            self.unix,
+            "--workers",
+            2,
+            *more,
+            stderr=self.log,
+            **options,
         )
         assert self.process.stdout is not None
         self.ready = self.process.stdout.readline()
@@ -232,3 +244,17 @@ def test_queues_http_and_files_read_again(tmp_path: Path) -> None:
     for client in (*clients, worker):
         client.close()
     workers.stop()
+
+
+def test_systemd_hears_of_the_broker_and_not_of_each_worker(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(PATIENCE)
+        workers = Workers(tmp_path, env={**os.environ, "NOTIFY_SOCKET": address})
+        assert manager.recv(4096).startswith(b"READY=1\nSTATUS=2 workers listen at mqtt://127.0.0.1:")
+        workers.stop()
+        assert manager.recv(4096) == b"STOPPING=1"
+        manager.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            manager.recv(4096)

@@ -105,9 +105,10 @@ def test_totals_are_added_up(tmp_path: Path) -> None:
     other = {"clients/connected": 4, "retained messages/count": 7, "store/messages/count": 8, "loop/stall/maximum": 2, "more": 1}
     both = {"clients/connected": 7, "retained messages/count": 7, "store/messages/count": 18, "loop/stall/maximum": 5, "more": 1}
     assert added(one, [other]) == both
-    totals = WorkerTotals(place(0, folder=tmp_path), lambda: one)
+    totals = WorkerTotals(place(0, folder=tmp_path), lambda: one, lambda: ["the store refuses: full"])
     assert totals() == one  # the other has not said anything
-    WorkerTotals(place(1, folder=tmp_path), lambda: other).write()
+    WorkerTotals(place(1, folder=tmp_path), lambda: other, lambda: ["the store has its bound"]).write()
     assert totals() == both
+    assert totals.troubles() == ["the store refuses: full", "worker 1: the store has its bound"]
     file_of(tmp_path, 1).write_text("{")
     assert totals() == one

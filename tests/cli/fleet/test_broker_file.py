@@ -41,6 +41,12 @@ def test_every_broker_of_every_example_reads_back_equal(file: Path, tmp_path: Pa
         assert load(tmp_path / "b.toml") == config
 
 
+def test_workers_read_back_equal(tmp_path: Path) -> None:
+    config = BrokerConfig("porto", workers=3)
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
 def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
     file = tmp_path / "b.toml"
     file.write_text("old")
