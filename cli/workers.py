@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..base.address import parse_address
 from ..base.backoff import Backoff
@@ -85,16 +85,26 @@ def _held(text: str) -> Iterator[str]:
         raise WorkersError("this system cannot share a port between processes (SO_REUSEPORT): leave out workers")
     try:
         where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(where[0], where[1]) as alone:  # a broker that shares its port would let another one share it
-            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            alone.bind(where[4])
-        holder = socket.socket(where[0], where[1])
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(where[4])
+        _bound(where, socket.SO_REUSEADDR).close()  # a broker that shares its port would let this one share it
+        holder = _bound(where, socket.SO_REUSEPORT)
     except OSError as error:
         raise WorkersError(f"cannot listen on {text}: {error.strerror or error}; give another port, or port 0 for any free one") from None
     with holder:
         yield str(address._replace(port=holder.getsockname()[1]))
+
+
+def _bound(where: Any, option: int) -> socket.socket:
+    """A socket that is bound as asyncio binds that of a listener. where: of getaddrinfo. Raises OSError."""
+    found = socket.socket(where[0], where[1])
+    try:
+        found.setsockopt(socket.SOL_SOCKET, option, 1)
+        if where[0] == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind(where[4])
+    except OSError:
+        found.close()
+        raise
+    return found
 
 
 class Supervisor:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.command import run, start
 from support.paho_client import Paho
-from support.services import PATIENCE, free_port, wait_until
+from support.services import PATIENCE, free_port, missing, wait_until
 
 
 class Workers:
@@ -156,6 +156,19 @@ def test_a_port_is_not_shared_with_another_broker(workers: Workers) -> None:
         done = run("broker", "--listen", address, *more)
         assert (done.returncode, done.stdout) == (2, b"")
         assert done.stderr.decode().splitlines()[-1].startswith(f"mqmesh: broker mqmesh: cannot listen on {address}: ")
+
+
+def test_both_families_have_the_same_port(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        missing("this machine has no IPv6")
+    port = free_port()
+    workers = Workers(tmp_path, "--listen", f"mqtt://127.0.0.1:{port}", "--listen", f"mqtt://[::]:{port}")
+    assert f"mqtt://127.0.0.1:{port} mqtt://[::]:{port}" in workers.ready
+    with Paho(port, client_id="one") as client:
+        assert client.reason == 0
+    workers.stop()
 
 
 @pytest.mark.parametrize(
