@@ -33,6 +33,7 @@ OTHERS = {  # what stands beside a part of a file: first words of the block -> a
     "[management]\naccept": {**MEMBER, "access": {"users": "users"}},
     "[recipients]": MEMBER,
     'listen = ["mqtts://0.0.0.0:8883", {': {**MEMBER, "tls": {"certificate": "tls/porto.crt", "key": "tls/porto.key", "ca": "tls/ca.crt"}},
+    'listen = ["mqtt://127.0.0.1:1883", "wss': {"tls": {"certificate": "tls/porto.crt", "key": "tls/porto.key"}},
     'listen = ["mqtts://0.0.0.0:8883", "mqtt': {"name": "porto", "number": 1},
     "[directory]": MEMBER,
     '[queues.orders]\nstore = "postgresql': {**MEMBER, "data": "data"},
