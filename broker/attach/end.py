@@ -47,11 +47,11 @@ class Message(NamedTuple):
 
 
 class Refused(Exception):
-    """CONNACK refuses. credentials: because of who we are."""
+    """CONNACK refuses. level: because of the version of MQTT."""
 
-    def __init__(self, text: str, credentials: bool = False) -> None:
+    def __init__(self, text: str, level: bool = False) -> None:
         super().__init__(text)
-        self.credentials = credentials
+        self.level = level
 
 
 class End:
@@ -104,8 +104,7 @@ class End:
         assert isinstance(packet, Connack)
         if packet.reason:
             word = packet.reason.name if isinstance(packet.reason, ConnectReturn | Reason) else str(packet.reason)
-            credentials = word in ("BAD_USER_NAME_OR_PASSWORD", "NOT_AUTHORIZED")
-            raise Refused(f"it refuses us: {word.lower().replace('_', ' ')}", credentials)
+            raise Refused(f"it refuses us: {word.lower().replace('_', ' ')}", "PROTOCOL_VERSION" in word)
         found = packet.properties
         self.up, self.present = True, packet.session_present
         self.takes = found.get(Property.MAXIMUM_PACKET_SIZE, 0)

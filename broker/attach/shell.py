@@ -22,8 +22,9 @@ from ...mqtt.length import LONGEST_LENGTH
 from ...mqtt.packets import Connect, Disconnect, Subscription
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
+from ...mqtt.topics import overlaps
 from ..auth.metabroker_secret import SecretError, read_secret
-from ..settings.attach import AttachSettings, filters_here, filters_there
+from ..settings.attach import AttachSettings, filters_here, filters_out, filters_there
 from ..transport.tls.openssl_errors import explain
 from ..transport.websocket.client import dial
 from .end import WINDOW, End, Refused
@@ -122,6 +123,7 @@ class Attachment:
         self._closed = asyncio.Event()
         self._why = ""
         self._noted: dict[str, float] = {}
+        self._bridge = self._plain = False  # whether CONNECT has the bit of a bridge; whether it may not have it
         self._joined = False
         self._fenced = False  # another client took over our session
         self._mark_topic = settings.share[1].encode()
@@ -224,11 +226,24 @@ class Attachment:
                 else:
                     self._come_in(line, relay)
         except (Refused, Later, PeerError) as error:
+            if self._bridge and isinstance(error, Refused) and error.level:
+                self._without_bridge()
+                return
             self._fenced = isinstance(error, Later) and error.fenced
             self.ended(error.text if isinstance(error, PeerError) else str(error))
             return
         for one in self._lines:
             one.write()
+
+    def _without_bridge(self) -> None:
+        """The other broker does not know the bit of a bridge, so it sends back what we publish: that may match nothing that comes in."""
+        policy = self.settings.policy
+        both = [f"{one} and {other}" for one in filters_there(policy) for other in filters_out(policy) if overlaps(one, other)]
+        self._plain = not both
+        text = "it does not know bridges: once more without that"
+        if both:
+            text = f"it does not know bridges, and would send back what we publish: {both[0]} overlap there; give other in and out"
+        self.ended(f"{self.settings.address}: {text}")
 
     def ended(self, why: str) -> None:
         """One connection is of no use any more; so is the other one."""
@@ -277,7 +292,10 @@ class Attachment:
         if settings.password_file is not None:
             password = read_secret(settings.password_file)
         properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: WEEK, Property.RECEIVE_MAXIMUM: WINDOW} if wide else {}
-        return Connect(settings.client_id, settings.version, False, KEEP_ALIVE, settings.user, password, None, properties, bridge=not wide)
+        self._bridge = not wide and not self._plain
+        return Connect(
+            settings.client_id, settings.version, False, KEEP_ALIVE, settings.user, password, None, properties, bridge=self._bridge
+        )
 
     def _connect_here(self, there: End) -> Connect:
         """What the other broker takes at once is what this one sends."""

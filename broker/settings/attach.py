@@ -123,6 +123,11 @@ def filters_there(policy: Policy) -> list[str]:
     return widest(found)
 
 
+def filters_out(policy: Policy) -> list[str]:
+    """The topic filters, by the names there, of all that may go there."""
+    return filters_there(policy._replace(into=policy.out))
+
+
 def filters_here(policy: Policy) -> list[str]:
     """The topic filters of all that may go there."""
     return widest(["#"] if policy.out is None else list(policy.out))

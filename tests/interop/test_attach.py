@@ -12,6 +12,7 @@ from paho.mqtt.client import MQTTMessage
 from support.brokers import RunningBroker, running_broker
 from support.mosquittos import Mosquitto
 from support.paho_client import Paho
+from support.remotes import running_amqtt
 
 VERSIONS = ["5", "3.1.1"]
 
@@ -122,3 +123,31 @@ def _seen(message: MQTTMessage) -> tuple[str, bytes, int]:
 
 def _kept(message: MQTTMessage) -> tuple[str, bytes, bool]:
     return message.topic, message.payload, message.retain
+
+
+def test_a_broker_that_knows_no_bridges_gets_topics_that_do_not_overlap(tmp_path: Path) -> None:
+    lines = 'version = "3.1.1"\nin = ["up/#"]\nout = ["down/#"]'
+    with (
+        running_amqtt(tmp_path) as port,
+        attached(tmp_path, f"mqtt://127.0.0.1:{port}", lines) as our_broker,
+        Paho(our_broker.port) as ours,
+        Paho(port, 4) as its,
+    ):
+        for client in (ours, its):
+            client.subscribe("#", 2)
+        for qos in range(3):
+            its.publish("up/1", b"%d" % qos, qos)
+            ours.publish("down/1", b"%d" % qos, qos)
+        expected = Counter((topic, b"%d" % qos) for topic in ("up/1", "down/1") for qos in range(3))
+        for client in (ours, its):
+            assert Counter(_seen(client.next())[:2] for _ in range(6)) == expected  # amqtt gives messages the QoS of the subscription
+            client.nothing_until(f"own/{client.port}")
+
+
+def test_a_broker_that_knows_no_bridges_would_send_everything_back(tmp_path: Path) -> None:
+    with running_amqtt(tmp_path) as port:
+        table = f'[[attach]]\nname = "plant"\naddress = "mqtt://127.0.0.1:{port}"\nversion = "3.1.1"\n'
+        with running_broker(tmp_path, "mqmesh", queues=table) as broker, Paho(broker.port) as watch:
+            watch.subscribe("$SYS/broker/attach/plant/trouble", 0)
+            while b"would send back what we publish: # and # overlap there; give other in and out" not in watch.next().payload:
+                pass

@@ -180,9 +180,8 @@ def test_what_comes_before_this_broker_has_accepted_us_waits() -> None:
 
 def test_refused_connections_and_subscriptions_say_why() -> None:
     b = Bench(4)
-    with pytest.raises(Refused, match="not authorized") as caught:
+    with pytest.raises(Refused, match="not authorized"):
         b.relay.feed(b.there, encode(Connack(False, ConnectReturn.NOT_AUTHORIZED), 4))
-    assert caught.value.credentials
     b = Bench()
     with pytest.raises(Refused, match="does not speak MQTT 5"):
         b.relay.feed(b.there, b"\x20\x02\x00\x01")
