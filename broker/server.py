@@ -553,7 +553,7 @@ class Broker:
         if queues is None or not name:
             self.context.counters.dropped += run.count
             return True
-        return queues.put_own(name, self.config.name, run)
+        return queues.publishers.put_own(name, self.config.name, run)
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         """Publish a message of the program's own, past the rules of access; to be called in the event loop.

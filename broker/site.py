@@ -74,6 +74,9 @@ class ClientConnection(Connection, Protocol):
     def session(self) -> Session | None: ...
 
     @property
+    def unacknowledged(self) -> int: ...
+
+    @property
     def unsent(self) -> int: ...
 
     @property

@@ -59,7 +59,8 @@ class Connection(Outgoing, asyncio.Protocol):
     not read. held: the mesh had no room for what came last, or is not ready for CONNECT. clean_end: the client said goodbye, so its
     will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
     what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. bridge: it is the bridge of
-    a broker (`Connect.bridge`). taken: QoS 1 messages in the piece of bytes that is being taken.
+    a broker (`Connect.bridge`). taken: QoS 1 messages that waited for their acknowledgement when a piece of bytes came, and those in it
+    so far.
     account: what is held for it, but for its session.
     admitted: topics that its client may publish plain messages to, with their recipients. The router's own, or a part of it.
     admitted_at: the router's count of changes when `admitted` was right.
@@ -247,12 +248,17 @@ class Connection(Outgoing, asyncio.Protocol):
 
     # In
 
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages of QoS 1 wait for their acknowledgement, but for those that are withheld."""
+        return self.tracker.waiting_1 if self.tracker is not None else 0
+
     def _consume(self, data: bytes) -> None:
         """Take what came; what is left waits for more."""
         if self.closing:
             return
         self._tail_size = 0
-        self.taken = 0
+        self.taken = self.unacknowledged
         if self.account.held[RECEIVED]:
             self.account.settle(RECEIVED, self.unread)
         try:

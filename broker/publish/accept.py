@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..routing.route import Recipients, Route, Service
     from ..session.session import Session
     from ..site import ClientConnection, Site
+    from .find_puts import Puts
 
 
 def publish_run(
@@ -236,7 +237,7 @@ def publish_withheld(connection: ClientConnection) -> None:
     held = take_back(connection)
     if held is None or session is None:
         return
-    connection.taken = 0
+    connection.taken = connection.unacknowledged
     routes = connection.site.router
     for run, numbers, properties in held.runs:
         if connection.closing:
@@ -389,13 +390,11 @@ def serve(publication: Publication, session: Session, run: Batch, service: Servi
         acknowledge(connection, run.qos, numbers, 0 if answered else Reason.NO_MATCHING_SUBSCRIBERS)
 
 
-def check_quota(connection: ClientConnection, session: Session, batch: Batch) -> None:
+def check_quota(connection: ClientConnection, session: Session, batch: Batch | Puts) -> None:
     """Our Receive Maximum (MQTT-3.3.4-7): what came in one piece was sent before any of it was acknowledged."""
     if batch.qos == 1:
         connection.taken += batch.count
-    waiting = connection.tracker.waiting_1 if connection.tracker is not None else 0
-    if connection.withheld is not None:
-        waiting += connection.withheld.messages
-    if connection.taken + waiting + len(session.inbound.open) > connection.receive_maximum:
+    withheld = connection.withheld.messages if connection.withheld is not None else 0
+    if connection.taken + withheld + len(session.inbound.open) > connection.receive_maximum:
         text = f"more than {connection.receive_maximum} unacknowledged QoS 1 and 2 messages"
         raise PeerError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text, "MQTT-3.3.4-7")

@@ -58,7 +58,7 @@ class BoundQueue(ShareGroup):
         session: Any = connection.session if connection is not None else None
         by_store = batch.qos == 2 and session is not None and session.stored and site.persistence is not None
         try:
-            gate = self._queues.put_published(
+            gate = self._queues.publishers.put_published(
                 self._queue, who, (connection.user if connection is not None else None) or "", batch, properties, by_store
             )
         except Refused as error:

@@ -14,10 +14,8 @@ import re
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
-from ...mqtt.bounds import SHORTEST_PROPERTY, check_properties
 from ...mqtt.errors import MalformedPacket, PeerError
 from ...mqtt.length import read_length
-from ...mqtt.publish import PublishProperties, publish_properties
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
 from ..auth.permissions import identified
@@ -28,10 +26,13 @@ from .accept import check_quota, publish, publish_run
 from .acknowledge import acknowledged
 from .fan_out import wait_for
 from .find_packets import PLAIN, alike, find_packets
+from .find_puts import find_puts, may_be_put
 from .handles import handle_of
-from .queueing import put
+from .properties import read_properties
+from .queueing import put, put_each
 
 if TYPE_CHECKING:
+    from ...mqtt.publish import PublishProperties
     from ..routing.publication import Numbers
     from ..session.session import Session
     from ..site import ClientConnection
@@ -44,32 +45,6 @@ NO_CONNECT_BUT_TLS = "the client speaks TLS, and this listener does not: an mqtt
 FEW = 4  # acknowledgements with consecutive identifiers, beyond which others in a row need not be sorted
 SHUFFLED = re.compile(rb"(?:\x40\x02..){8,4096}", re.DOTALL)  # PUBACKs without reason codes
 TABLES = {0x40: PUBACKS, 0x50: PUBRECS, 0x62: PUBRELS, 0x70: PUBCOMPS}
-
-
-_known: dict[bytes, PublishProperties] = {}
-
-
-def read_properties(data: bytes, position: int, stop: int, most: int) -> tuple[PublishProperties, int]:
-    """The property block of a PUBLISH from a client, and where the payload starts. Blocks seen before are not read again.
-
-    most: how many properties it may have.
-    """
-    length, start = read_length(data, position, stop)
-    if length < 0 or start + length > stop:
-        raise MalformedPacket("the properties of a PUBLISH are longer than the packet", clause="MQTT-3.3.2")
-    block = data[start : start + length]
-    properties = _known.get(block)
-    if properties is None:
-        if length > SHORTEST_PROPERTY * most:
-            check_properties(data, position, most)
-        properties = publish_properties(data, position, stop)
-        if properties.subscription_identifiers:
-            raise PeerError(Reason.PROTOCOL_ERROR, "a client sent a subscription identifier in PUBLISH", clause="MQTT-3.3.4-6")
-        if len(_known) >= 1024:
-            _known.clear()
-        if length <= 256:
-            _known[block] = properties
-    return properties, start + length
 
 
 def parse(connection: ClientConnection, data: bytes) -> int:
@@ -116,7 +91,7 @@ def parse(connection: ClientConnection, data: bytes) -> int:
             if first & 7 and restricted:
                 _check_offer(connection, first)
             if first in PLAIN and length > 2 and position >= runs_until and not alike(data, position, start, stop, version5):
-                after = take_packets(connection, session, data, position, end, maximum)
+                after = take_packets(connection, session, data, position, start, end, maximum)
                 if after > 0:
                     position = after
                     if connection.held:
@@ -155,14 +130,16 @@ def _check_offer(connection: ClientConnection, first: int) -> None:
         raise PeerError(Reason.RETAIN_NOT_SUPPORTED, "PUBLISH with the retain flag; messages are not retained here", "MQTT-3.2.2-14")
 
 
-def take_packets(connection: ClientConnection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:
-    """Publish the packets of one kind that begin at `position`, a whole frame, together.
+def take_packets(connection: ClientConnection, session: Session, data: bytes, position: int, start: int, end: int, maximum: int) -> int:
+    """Publish the packets of one kind that begin at `position`, a whole frame whose body begins at `start`, together.
 
     maximum: the largest packet allowed. Returns where they end. 0: there are none; -p: those up to p have to be taken as runs, because
     they cannot go together. Then nothing was done.
     """
     found = find_packets(connection, data, position, end, maximum)
     if found is None:
+        if connection.version == 5 and may_be_put(data, start):
+            return take_puts(connection, session, data, position, end, maximum)
         return 0
     batch, recipients, numbers, after = found
     if recipients.queue is not None:
@@ -177,6 +154,22 @@ def take_packets(connection: ClientConnection, session: Session, data: bytes, po
     connection.received += batch.count
     connection.context.counters.publish_bytes_received += after - position
     return after
+
+
+def take_puts(connection: ClientConnection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:
+    """The same for messages with properties that go into one queue."""
+    puts = find_puts(connection, data, position, end, maximum)
+    if puts is None:
+        return 0
+    taken = connection.taken
+    if connection.receive_maximum and puts.qos:
+        check_quota(connection, session, puts)
+    if not put_each(connection, puts):
+        connection.taken = taken  # each counts when it is taken
+        return -puts.stop
+    connection.received += puts.count
+    connection.context.counters.publish_bytes_received += puts.stop - position
+    return puts.stop
 
 
 def take_run(

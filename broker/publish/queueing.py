@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..routing.publication import Numbers, Publication
     from ..session.session import Session
     from ..site import ClientConnection
+    from .find_puts import Puts
 
 
 class Waiting:
@@ -64,7 +65,7 @@ def put(publication: Publication, session: Session, run: Batch, name: str) -> No
     assert connection is not None
     site, numbers = connection.site, publication.numbers
     assert site.queues is not None
-    found = site.queues.check(name, connection.client_id, connection.user, run, publication.properties)
+    found = site.queues.publishers.check(name, connection.client_id, connection.user, run, publication.properties)
     if not found:
         _put(connection, session, run, numbers, publication.properties, name)
         return
@@ -77,6 +78,20 @@ def put(publication: Publication, session: Session, run: Batch, name: str) -> No
             _refuse(connection, session, piece, some, failure)
         if connection.closing:
             return
+
+
+def put_each(connection: ClientConnection, puts: Puts) -> bool:
+    """Put messages that their publisher may publish into their queue, as `put` does one by one. False: nothing was done."""
+    site = connection.site
+    assert site.queues is not None
+    if site.persistence is not None:
+        site.persistence.begin()
+    gate = site.queues.publishers.put_each(puts.queue, connection.client_id, puts.payloads, puts.ways)
+    if gate is None:
+        return False
+    if puts.qos:
+        _acknowledge(connection, puts.qos, puts.numbers, gate, "")
+    return True
 
 
 def _put(
@@ -98,7 +113,7 @@ def _put(
     if fresh is not None:
         try:
             by_store = run.qos == 2 and session.stored and persistence is not None
-            gate, repeated = site.queues.put(name, connection.client_id, connection.user, fresh, properties, by_store)
+            gate, repeated = site.queues.publishers.put(name, connection.client_id, connection.user, fresh, properties, by_store)
         except Refused as error:
             _refuse(connection, session, run, numbers, error)
             return

@@ -52,6 +52,22 @@ class How(NamedTuple):
     parents: tuple[Parent, ...] = ()
 
 
+class Way:
+    """How messages with certain properties are put. length: of these in a packet. expiry: in seconds. text: the payload has to be UTF-8.
+
+    alias: the Topic Alias; 0: none. The same properties have the same object.
+    """
+
+    __slots__ = ("alias", "expiry", "how", "length", "text")
+
+    def __init__(self, length: int, how: How, expiry: int | None = None, text: bool = False, alias: int = 0) -> None:
+        self.length = length
+        self.how = how
+        self.expiry = expiry
+        self.text = text
+        self.alias = alias
+
+
 PLAIN = How()
 _known: dict[bytes, How] = {}
 

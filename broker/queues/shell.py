@@ -1,6 +1,6 @@
 """The queues of one broker: what clients put, who gets it, and when it is on the disk.
 
-    PUBLISH to $queue/NAME            -> `put`; its acknowledgement waits at a gate for the commit
+    PUBLISH to $queue/NAME            -> `publishers.put`; its acknowledgement waits at a gate for the commit
     SUBSCRIBE to $queue/NAME          -> `subscribed`: the client is a member
     PUBACK                            -> heard by the member's tap; DONE at the end of the piece of work (`settle`)
     PUBACK with a reason from 0x80 on -> `refused`: given back; with 0x99 UNUSABLE
@@ -16,7 +16,6 @@ import json
 import logging
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
-from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import ALERTS, PREFIX
@@ -24,35 +23,30 @@ from ...base.quoting import quoted
 from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
-from .committer import Gate, Waiting
-from .core.blocks import META_WEIGHT, Meta
+from .committer import Waiting
 from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import Subscriber
 from .declaring import Declared
 from .feeding import Row
-from .handles import Handles, Pending, key_of
+from .handles import Handles, key_of
 from .log.format import Damaged
 from .log.port import Away
 from .noting import Noting
 from .offers import Offer, merged, offers
+from .publishers import Publishers
 from .pulls import PullSeat, queue_of_alerts
-from .putting import How, how_of, how_of_any, properties_of
-from .refused import Refused
 from .seats import Place, Seat, Sitting
 from .settings import QueueSettings
 from .sharing import Sharing
 from .sites.away import AwaySeat
 from .sites.guests import Guest, PullGuest
 from .sites.sites import Sites
-from .sites.wire import PutPost
 from .stores import Stores
 from .upkeep import AT_ONCE, Upkeep
 from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
-    from ...mqtt.batch.batch import Batch
-    from ...mqtt.publish import PublishProperties
     from ..persistence.commits import Persistence
     from ..ports import Context
     from ..session.session import Session
@@ -96,7 +90,7 @@ class Queues:
         self.context = context
         self.settings = settings
         self.store = Stores(settings, self.say)
-        self.sites = Sites(context, settings.rules, self, self._put_parcel, self._homes_changed)
+        self.sites = Sites(context, settings.rules, self, lambda post: self.publishers.put_parcel(post), self._homes_changed)
         self.workflow = Workflow(self)
         self._ways_changed = homes_changed
         self.declared: Declared | None = None
@@ -105,6 +99,7 @@ class Queues:
         self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
         self.upkeep = Upkeep(context, settings, self.store, self.sites, self.handles, self.stir)
+        self.publishers = Publishers(self)
         self.sharing = Sharing(self)
         self._rows: dict[Queue, Row] = {}  # who sits where
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
@@ -281,170 +276,6 @@ class Queues:
     def after_commit(self, queue: Queue, waiting: Waiting) -> None:
         """Have something go when everything of a queue so far is on the disk."""
         self.store.after(queue, waiting)
-
-    # ---- publishers
-
-    def check(self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None) -> list[Refused | None]:
-        """Why a queue here refuses messages, each by itself; an empty list: it refuses none. The home of a queue elsewhere looks itself."""
-        if name not in self.settings.checks:  # then nobody takes the batch apart
-            return []
-        found = self._failures(name, publisher, user, run.payloads, properties)
-        if found:
-            self.store.queues[name].counts["refused"] += sum([one is not None for one in found])
-        return found
-
-    def _failures(
-        self, name: str, publisher: str, user: str | None, payloads: list[bytes], properties: PublishProperties | None
-    ) -> list[Refused | None]:
-        checks = self.settings.checks.get(name)
-        return checks.failures(payloads, properties, publisher, user) if checks is not None else []
-
-    def put(
-        self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None, by_store: bool = False
-    ) -> tuple[Gate | None, str]:
-        """Put messages that pass `check`: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one.
-
-        by_store: they go by the broker's store (`_put_by_store`). Raises Refused.
-        """
-        try:
-            how = how_of(properties)
-        except ValueError as error:
-            raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
-        if not run.uniform:
-            run = run.parts()
-        if how.parents:
-            self.workflow.check(publisher, how.parents)
-        if name not in self.settings.rules:
-            if name in self.settings.shared and self.sites.homes.home(name) is None:
-                raise Refused(Reason.QUOTA_EXCEEDED, f"queue {name!r} has no home now: try again")
-            self.sites.put(name, publisher, user or "", run, properties)
-            return None, ""
-        if by_store:
-            return self._put_by_store(name, publisher, user or "", how, run, properties)
-        return self._put(name, publisher, how, run.payloads, run.expiry, b"")
-
-    def _put_by_store(
-        self, name: str, publisher: str, user: str, how: How, run: Batch, properties: PublishProperties | None, topic: bytes = b""
-    ) -> tuple[Gate | None, str]:
-        """Put messages of QoS 2 whose packet identifiers the store of the broker keeps: as if they came from another site.
-
-        They stand in the store's commit with their identifiers. With commits of their own, one of the two could survive without the other,
-        and the publisher's repeat would be lost, or put twice. Raises Refused.
-        """
-        known = self._repeated(name, publisher, how)
-        if known is not None:
-            return known
-        if self.answers.persistence is not None and self.answers.persistence.closed:
-            raise Refused(Reason.QUOTA_EXCEEDED, "the store of this broker takes no more messages for now")
-        payloads = [bytes(payload) for payload in run.payloads]
-        self._check_room(self.store.queues[name], how, payloads, False)
-        block = properties.without_expiry if properties is not None else b""
-        self.sites.arrivals.keep(PutPost(token_bytes(12), name, publisher, user, block, run.expiry, payloads, topic))
-        return None, ""
-
-    def _put_parcel(self, post: PutPost) -> Gate | None:
-        """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
-        if post.name not in self.settings.rules:
-            raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
-        if post.parcel in self.store.of(self.store.queues[post.name]).parcels:
-            return None
-        return self._receive(post, properties_of(post.properties), post.topic)
-
-    def _receive(self, post: PutPost, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
-        """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
-        before. topic: b"": the queue's. Raises Refused: there is no room.
-        """
-        how = how_of_any(properties)
-        queue, now = self.store.queues[post.name], self.now()
-        committer = self.store.committer(queue)
-        if post.parcel:  # what can never be put would hold what comes after it
-            if queue.full:
-                raise Refused(Reason.QUOTA_EXCEEDED, f"the queue holds {queue.waiting + queue.held:,} messages, and is full")
-            if how.plan is not None and queue.unknown(how.plan) is not None:
-                how = how._replace(plan=None)
-        failures = self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
-        if not failures:
-            return self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel, topic)[0]
-        good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None]
-        if good:
-            self._put(post.name, post.publisher, how, good, post.expiry, post.parcel, topic)
-        elif committer.store.full is not None:
-            raise Refused(Reason.QUOTA_EXCEEDED, committer.store.full)
-        meta = Meta(post.publisher, how.properties, "", how.group, post.parcel)
-        for payload, failure in zip(post.payloads, failures, strict=True):
-            if failure is not None:
-                self.store.bury_failed(queue, payload, meta, failure.text, how.priority, topic, now)
-                log.warning(
-                    "event=queue-check-failed queue=%s publisher=%s text=%s",
-                    quoted(post.name),
-                    quoted(post.publisher),
-                    quoted(failure.text),
-                )
-        return committer.gate
-
-    def put_published(
-        self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None, by_store: bool
-    ) -> Gate | None:
-        """Put messages of one other topic, to which a queue here is bound: the gate of their commit. None: a repeat, or they go by the
-        store of the broker (`_put_by_store`). Raises Refused.
-
-        Those that fail the checks are dead letters, and user properties that are wrong count for nothing, because subscribers have them.
-        """
-        topic = run.topic if run.uniform else run.topics[0]
-        if by_store:
-            return self._put_by_store(name, publisher, user, how_of_any(properties), run, properties, bytes(topic))[0]
-        payloads = [bytes(payload) for payload in run.payloads]
-        block = properties.without_expiry if properties is not None else b""
-        return self._receive(PutPost(b"", name, publisher, user, block, run.expiry, payloads), properties, bytes(topic))
-
-    def _put(
-        self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes, topic: bytes = b""
-    ) -> tuple[Gate | None, str]:
-        known = self._repeated(name, publisher, how)
-        if known is not None:
-            return known
-        queue, now = self.store.queues[name], self.now()
-        committer = self.store.committer(queue)
-        self._check_room(queue, how, payloads, bool(parcel))
-        revealed = how.revealed if not how.parents else False
-        life = 1000 * expiry if expiry else 0
-        meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
-        block, index = queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, revealed)
-        for at in range(index, index + len(payloads)) if how.parents else ():
-            self.workflow.put(queue, block, at, publisher, how.parents, committer.gate)
-        if how.handle:
-            Pending(self.handles, key_of(name, publisher, how.handle), committer.gate, block, index)
-        return committer.gate, ""
-
-    def _repeated(self, name: str, publisher: str, how: How) -> tuple[Gate | None, str] | None:
-        """What `put` says of a message whose handle is known; None: it is not."""
-        known = self.handles.find(key_of(name, publisher, how.handle)) if how.handle else None
-        if isinstance(known, int):
-            return None, f"{name}:{known}"
-        return (known, "") if known is not None else None
-
-    def _check_room(self, queue: Queue, how: How, payloads: list[bytes], parcel: bool) -> None:
-        """Raise Refused if messages find no room. parcel: the bounds of the queue are not asked."""
-        text, size = self.store.of(queue).full, sum(map(len, payloads))
-        if text is None and not parcel:
-            text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
-        text = text or self.upkeep.no_room(size + len(how.properties) + META_WEIGHT)
-        if text is not None:
-            raise Refused(Reason.QUOTA_EXCEEDED, text)
-
-    def put_own(self, name: str, publisher: str, run: Batch) -> bool:
-        """Put a message that no client waits for: a will, or one of the broker's program. False: there is no room."""
-        block = run.properties if run.uniform else b""
-        try:
-            properties = properties_of(block)
-            if name not in self.settings.rules:
-                self.sites.put(name, publisher, "", run if run.uniform else run.parts(), properties)
-            else:
-                payloads = [bytes(payload) for payload in run.payloads]
-                self._receive(PutPost(b"", name, publisher, "", block, run.expiry, payloads), properties)
-        except Refused:
-            return False
-        return True
 
     # ---- members
 

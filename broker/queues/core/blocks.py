@@ -323,23 +323,37 @@ class Block:
         self.hidden: set[int] | None = None
         self.priorities: dict[int, int] | None = None
 
-    def add(self, payloads: list[bytes], meta: Meta) -> int:
-        """More messages: the index of the first."""
+    def add(self, payloads: list[bytes], metas: list[Meta]) -> int:
+        """More messages: the index of the first. metas: what was said of each; one: of all."""
         assert self.payloads is not None
         start, count = self.count, len(payloads)
         self.payloads += payloads
         self.size += sum(map(len, payloads))
-        if not self.metas:
-            self.metas.append(meta)
-        elif self.which is not None or meta != self.metas[0]:
+        numbers = [self._number(metas[0])] * count if len(metas) == 1 else self._numbers(metas)
+        if len(self.metas) > 1:
             if self.which is None:
                 self.which = array("I", bytes(4 * start))
-            if meta != self.metas[-1]:
-                self.metas.append(meta)
-            self.which.extend(array("I", (len(self.metas) - 1,)) * count)
-        self.grouped = self.grouped or bool(meta.group)
+            self.which.extend(numbers)
         self.count = start + count
         return start
+
+    def _number(self, meta: Meta) -> int:
+        """The place of what was said of messages."""
+        if not self.metas or meta != self.metas[-1]:
+            self.metas.append(meta)
+            self.grouped = self.grouped or bool(meta.group)
+        return len(self.metas) - 1
+
+    def _numbers(self, metas: list[Meta]) -> list[int]:
+        """The same of each: most are few objects."""
+        known: dict[int, int] = {}
+        found = []
+        for meta in metas:
+            number = known.get(id(meta))
+            if number is None:
+                number = known[id(meta)] = self._number(meta)
+            found.append(number)
+        return found
 
     def weigh(self) -> int:
         """How many bytes of memory it stands for, without payloads."""

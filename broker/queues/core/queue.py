@@ -117,18 +117,22 @@ class Queue(Stock):
 
     def refusal(self, count: int, size: int) -> str | None:
         """Why messages find no room; None: they do, or room is made for them."""
-        rules = self.rules
-        if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
-            return None
-        text = None
-        messages, held = self._all
-        if rules.messages and messages + count > rules.messages:
-            text = f"the queue holds {messages:,} of {rules.messages:,} messages"
-        elif rules.bytes and held + size > rules.bytes:
-            text = f"the queue holds {held:,} of {rules.bytes:,} bytes"
+        text = self.lacks_room(count, size)
         if text is not None:
             self.counts["refused"] += count
         return text
+
+    def lacks_room(self, count: int, size: int) -> str | None:
+        """The same of messages that may be put another way: they are not counted."""
+        rules = self.rules
+        if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
+            return None
+        messages, held = self._all
+        if rules.messages and messages + count > rules.messages:
+            return f"the queue holds {messages:,} of {rules.messages:,} messages"
+        if rules.bytes and held + size > rules.bytes:
+            return f"the queue holds {held:,} of {rules.bytes:,} bytes"
+        return None
 
     @property
     def full(self) -> bool:
@@ -176,13 +180,26 @@ class Queue(Stock):
 
         delay, life: milliseconds until they may be taken (-1: the queue's), and until they expire (0: never).
         """
+        return self.put_each(self.key(now, topic, priority, delay, life, plan, revealed), payloads, [meta], now)
+
+    def key(
+        self,
+        now: int,
+        topic: bytes = b"",
+        priority: int = DEFAULT_PRIORITY,
+        delay: int = -1,
+        life: int = 0,
+        plan: Plan | None = None,
+        revealed: bool | None = None,
+    ) -> Key:
+        """What messages that are put so have in common with the others of their block."""
         rules = self.rules
         plan = plan or rules.plan_for(self.waiting)
         if delay < 0:
             delay = int(1000 * rules.delay)
         if rules.age:
             life = min(life, int(1000 * rules.age)) if life else int(1000 * rules.age)
-        key = Key(
+        return Key(
             plan.resolve(self.subscribers),
             plan.ordered,
             rules.reveal if revealed is None else revealed,
@@ -191,17 +208,20 @@ class Queue(Stock):
             expires_at(now, life),
             topic,
         )
+
+    def put_each(self, key: Key, payloads: list[bytes], metas: list[Meta], now: int) -> tuple[Block, int]:
+        """The same where their publisher said different things of them: `metas`, one for each message; one: for all."""
         block = self.opened.get(key)
         if block is not None and (block.count + len(payloads) > BLOCK_MAX or block.size > BLOCK_BYTES):
             self.filled.append(block)
             block = None
         if block is None:
             block = self.opened[key] = Block(key, now)
-        before = block.size
-        index = block.add(payloads, meta)
+        before, told = block.size, len(block.metas)
+        index = block.add(payloads, metas)
         self.gathering += len(payloads)
         self.gathering_size += block.size - before
-        weight = len(meta.properties) + META_WEIGHT
+        weight = sum([len(one.properties) + META_WEIGHT for one in block.metas[told:]])
         block.weight += weight
         self.gathering_memory += weight
         return block, index

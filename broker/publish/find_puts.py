@@ -1,0 +1,132 @@
+"""Finds messages for one queue that can be put together though their properties differ.
+
+They are PUBLISH frames of MQTT 5 in a row, of QoS 0 or 1, to one `$queue/NAME` of this broker. What ends them, or cannot be among them,
+is put by itself, with the same effect: a message with a handle or with parents, with a plan of its own, one that has something wrong, or
+sets a Topic Alias. A property test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...base.queues import PREFIX
+from ...mqtt.errors import PeerError
+from ...mqtt.length import known_length
+from ..queues.putting import PLAIN, Way, how_of
+from .accept import all_utf8
+from .handles import handle_of
+from .properties import read_properties
+
+if TYPE_CHECKING:
+    from ..site import ClientConnection
+
+FIRST = frozenset((0x30, 0x32))  # first bytes of the frames that can be put so
+KNOWN_MAX = 1024
+QUEUE = PREFIX.encode()
+
+_known: dict[bytes, Way] = {}
+
+
+@dataclass(slots=True)
+class Puts:
+    """Messages for one queue, in order. ways: how each is put. numbers: their packet identifiers; none at QoS 0. stop: where they end."""
+
+    queue: str
+    qos: int
+    payloads: list[bytes]
+    ways: list[Way]
+    numbers: list[int]
+    stop: int
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return len(self.payloads)
+
+
+def may_be_put(data: bytes, start: int) -> bool:
+    """Whether a PUBLISH whose body begins at `start` may be for a queue: it says so, or has a Topic Alias only."""
+    return data.startswith(QUEUE, start + 2) or data.startswith(b"\0\0", start)
+
+
+def find_puts(connection: ClientConnection, data: bytes, position: int, end: int, maximum: int) -> Puts | None:
+    """The messages for one queue that begin at `position`, a whole frame of MQTT 5; None: there are none.
+
+    maximum: the largest packet allowed.
+    """
+    first = data[position]
+    found = _goal(connection, data, position) if first in FIRST else None
+    if found is None:
+        return None
+    queue, name, alias = found
+    most, skip = connection.limits.packet_properties, 2 if first & 6 else 0
+    payloads: list[bytes] = []
+    ways: list[Way] = []
+    numbers: list[int] = []
+    while position + 4 < end and data[position] == first:
+        start = position + 2
+        length = data[position + 1]
+        if length >= 128:
+            high = data[start]
+            if not 0 < high < 128:
+                break
+            length += (high << 7) - 128
+            start += 1
+        stop = start + length
+        block = start + len(name) + skip
+        if stop > end or stop - position > maximum or block >= stop or not data.startswith(name, start):
+            break
+        way = _known.get(data[block : block + 1 + data[block]]) or _way(data, block, stop, most)
+        if way is None or way.alias != alias or (payload := block + way.length) > stop:
+            break
+        body = data[payload:stop]
+        if way.text and not all_utf8([body]):
+            break
+        if skip:
+            number = data[block - 2] << 8 | data[block - 1]
+            if not number:
+                break
+            numbers.append(number)
+        payloads.append(body)
+        ways.append(way)
+        position = stop
+    return Puts(queue, first >> 1 & 3, payloads, ways, numbers, position) if payloads else None
+
+
+def _goal(connection: ClientConnection, data: bytes, position: int) -> tuple[str, bytes, int] | None:
+    """The queue of the frame at `position`, its topic as it stands there, and the Topic Alias that says it instead; 0: none does."""
+    length, start = known_length(data, position + 1)
+    name = data[start : start + 2 + (data[start] << 8 | data[start + 1])]
+    topic, alias, stop = name[2:], 0, start + length
+    if not topic:
+        block = start + (4 if data[position] & 6 else 2)
+        way = _way(data, block, stop, connection.limits.packet_properties) if block < stop else None
+        if way is None or not way.alias:
+            return None
+        alias = way.alias
+        topic = connection.aliases_in.get(alias, b"")
+    to = connection.admitted.get(topic)
+    return (to.queue, name, alias) if to is not None and to.queue is not None else None
+
+
+def _way(data: bytes, position: int, stop: int, most: int) -> Way | None:
+    """How a message is put whose properties stand at `position`; None: by itself. most: how many properties it may have."""
+    if data[position]:
+        try:
+            said, payload = read_properties(data, position, stop, most)
+            if handle_of(said.user_properties) is not None:
+                return None
+            how = how_of(said)
+        except (PeerError, ValueError):
+            return None  # what is wrong with it is said when it is put by itself
+        if how.parents or how.plan is not None:
+            return None
+        way = Way(payload - position, how, said.expiry, said.payload_format == 1, said.topic_alias or 0)
+    else:
+        way = Way(1, PLAIN)
+    if data[position] < 128:
+        if len(_known) >= KNOWN_MAX:
+            _known.clear()
+        _known[data[position : position + way.length]] = way
+    return way
