@@ -9,7 +9,7 @@ from . import words
 from .for_all_listeners import listener_flag, one_option, security_option
 from .limits import LIMITS, limits_of
 from .mosquitto_acl import NOBODY, rules_of
-from .mosquitto_conf import Conf, Listener, MigrateError, flag, options_of, read_text
+from .mosquitto_conf import OF_SECURITY, Conf, Listener, MigrateError, flag, options_of, read_text
 from .remarks import Option, Remarks
 
 _ALL = ["#", "$SYS/#"]
@@ -17,6 +17,8 @@ _ALL = ["#", "$SYS/#"]
 
 def tables_of(conf: Conf, name: str, remarks: Remarks, ipv6: bool) -> dict[str, Any]:
     """The tables. name: of the broker. ipv6: this machine has it. Raises MigrateError."""
+    if conf.local and conf.options and not any(map(_known, conf.options)):
+        raise MigrateError(f"{conf.file}: no line of it is an option of Mosquitto's: is it a mosquitto.conf?")
     remarks.lines += len(conf.options) + sum(len(one.options) + (one.option is not None) for one in conf.listeners)
     served = [one for one in conf.listeners if _served(one, remarks)]
     if not served:
@@ -198,6 +200,11 @@ _OFF_WORDS = """
 use_subject_as_username use_username_as_clientid queue_qos0_messages upgrade_outgoing_qos check_retain_source
 """
 _OFF = frozenset(_OFF_WORDS.split())
+
+
+def _known(option: Option) -> bool:
+    name = option.name
+    return any(name in names for names in (LIMITS, _TAKEN, _OFF, OF_SECURITY, words.NEEDLESS, words.NOTES, words.LOST))
 
 
 def _others(conf: Conf, listeners: list[Listener], remarks: Remarks) -> None:

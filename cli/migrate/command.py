@@ -213,7 +213,7 @@ def _print_report(remarks: Remarks, out: Path | None, names: list[str]) -> None:
     console = Console(stderr=True)
     if remarks.found:
         table = titled_table("", "", "where", "reason", show_lines=True)
-        for one in sorted(remarks.found, key=lambda one: one.kind):
+        for one in sorted(remarks.found, key=lambda one: (one.kind, one.option.file, one.option.line)):
             kind = f"[red]{one.kind}[/red]" if one.kind == "lost" else one.kind
             table.add_row(kind, *map(escape, (f"{Path(one.option.file).name}:{one.option.line}\n{one.option.name}", one.text)))
         console.print(table)

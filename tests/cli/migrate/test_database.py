@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mqmesh.cli.main import app
 from mqmesh.cli.migrate.mosquitto_database import CLIENT, MAGIC, SUB, Database, DatabaseError, read
+from mqmesh.cli.migrate.stored_records import batch_of
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from support.brokers import running_broker
@@ -197,3 +201,12 @@ def test_a_file_that_ends_early_is_damaged_and_not_taken(cut: int) -> None:
         return
     with pytest.raises(DatabaseError):
         read(data[:-cut])
+
+
+@given(st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4))
+def test_any_bytes_are_read_or_damaged(tail: bytes, changes: list[tuple[int, int]]) -> None:
+    data = bytearray(client_chunk("c", b"alice") + client_chunk("d", b"") + tail)
+    for place, value in changes:
+        data[place % len(data)] = value
+    with contextlib.suppress(DatabaseError):
+        batch_of(read(header() + bytes(data)), 0.0)

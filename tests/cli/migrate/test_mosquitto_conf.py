@@ -106,6 +106,7 @@ def test_an_option_belongs_to_the_last_listener() -> None:
         ("listener x", "f.conf:1: listener x: a port is right"),
         ("listener 0", "f.conf:1: listener 0: a port is right"),
         ("listener 70000", "f.conf:1: listener 70000: a port is right"),
+        ("alice:$6$x$y\nbob:$6$x$z", "f.conf: no line of it is an option of Mosquitto's: is it a mosquitto.conf?"),
         ("port 65536", "f.conf:1: port 65536: 1 to 65535 is right"),
         ("port one", "f.conf:1: port one: a whole number is right"),
         ("\ntopic # both", "f.conf:2: topic stands before any connection"),

@@ -262,29 +262,40 @@ def until_joined(one: Paho, other: Paho) -> None:
             return
 
 
+SENT_AT_PLANT = ["measured/1", "orders/1", "news/1", "abroad/x", "private"]
+SENT_AT_HUB = ["plants/porto/orders/2", "plants/porto/measured/2", "orders/2", "news/2", "exports/2", "elsewhere"]
+
+
+def across_bridges(place: Place) -> list[list[str]]:
+    """What clients at the hub and at the plant get of each other."""
+    with client(place.ports[0], "h") as hub, client(place.ports[1], "p") as plant:
+        hub.subscribe("#", 1)
+        plant.subscribe("#", 1)
+        until_joined(hub, plant)
+        hub.publish("news/there", b"kept", 1, retain=True)
+        plant.publish("news/here", b"kept", 1, retain=True)
+        came: list[list[str]] = [[], []]
+        for one, topics, last in ((plant, SENT_AT_PLANT, "news/end-of-plant"), (hub, SENT_AT_HUB, "news/end-of-hub")):
+            for topic in topics:
+                one.publish(topic, b"x", 1)
+            one.publish(last, b"", 1)
+            for number, other in enumerate((hub, plant)):
+                while (message := other.next()).topic != last:
+                    came[number].append(message.topic)
+        return [sorted(topic for topic in topics if topic != PROBE) for topics in came]
+
+
+AT_HUB = sorted([*SENT_AT_HUB, "news/there", "news/here", "plants/porto/measured/1", "news/1"])
+AT_PLANT = sorted([*SENT_AT_PLANT, "news/there", "news/here", "orders/2", "news/2", "abroad/2"])
+
+
 def test_bridges_of_two_hosts(tmp_path: Path, source: Path) -> None:
-    sent_at_plant = ["measured/1", "orders/1", "news/1", "abroad/x", "private"]
-    sent_at_hub = ["plants/porto/orders/2", "plants/porto/measured/2", "orders/2", "news/2", "exports/2", "elsewhere"]
+    expected, _ = side_by_side(across_bridges, tmp_path, source, "hub.conf", "plant.conf")
+    assert expected == [AT_HUB, AT_PLANT]
 
-    def play(place: Place) -> Any:
-        with client(place.ports[0], "h") as hub, client(place.ports[1], "p") as plant:
-            hub.subscribe("#", 1)
-            plant.subscribe("#", 1)
-            until_joined(hub, plant)
-            hub.publish("news/there", b"kept", 1, retain=True)
-            plant.publish("news/here", b"kept", 1, retain=True)
-            came: list[list[str]] = [[], []]
-            for one, topics, last in ((plant, sent_at_plant, "news/end-of-plant"), (hub, sent_at_hub, "news/end-of-hub")):
-                for topic in topics:
-                    one.publish(topic, b"x", 1)
-                one.publish(last, b"", 1)
-                for number, other in enumerate((hub, plant)):
-                    while (message := other.next()).topic != last:
-                        came[number].append(message.topic)
-            return [sorted(topic for topic in topics if topic != PROBE) for topics in came]
 
-    expected, _ = side_by_side(play, tmp_path, source, "hub.conf", "plant.conf")
-    assert expected == [
-        sorted([*sent_at_hub, "news/there", "news/here", "plants/porto/measured/1", "news/1"]),
-        sorted([*sent_at_plant, "news/there", "news/here", "orders/2", "news/2", "abroad/2"]),
-    ]
+def test_a_bridge_to_a_mosquitto_that_stays(tmp_path: Path, source: Path) -> None:
+    here = prepared("plant.conf", tmp_path / "here", source)
+    assert migrate(here, "plant.conf").exit_code == 0
+    with mosquitto(here, "hub.conf"), ours(here, "plant.toml"):
+        assert across_bridges(here) == [AT_HUB, AT_PLANT]
