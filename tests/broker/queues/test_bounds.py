@@ -222,7 +222,8 @@ async def test_the_ledger_knows_what_queues_hold_and_bounds_it(tmp_path: Path) -
         queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
         await site.until(lambda: queue.counts["done"] == number)
         assert queue.memory == queue.gathering_memory == queue.gathering_size == 0
-        await site.later(1)
+        for _ in range(2):  # every other tick looks at what the broker holds
+            await site.later(1)
         assert await shop.publish("$queue/orders", b"again", qos=1) == 0
 
 
