@@ -1,6 +1,9 @@
-"""A broker with two workers, of which one is killed again and again under load: nothing acknowledged is lost, QoS 2 comes once.
+"""A broker with workers, of which one is killed again and again under load: nothing acknowledged is lost, QoS 2 comes once.
 
-MQMESH_WORKER_KILLS says how many kills, MQMESH_SEED which run.
+What a killed worker had taken may come behind what its publisher sent by another one meanwhile (docs/roaming.md, "Unreachable
+origin"): it is counted only.
+
+MQMESH_WORKER_KILLS says how many kills, MQMESH_WORKERS how many workers, MQMESH_SEED which run.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from benchmarks.trials.strict import Judge, Publisher, Subscriber  # behind scen
 
 KILLS = int(os.environ.get("MQMESH_WORKER_KILLS", "5"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * KILLS)]
+WORKERS = int(os.environ.get("MQMESH_WORKERS", "2"))
 WINDOW, ROUND = 50, 400
 
 
@@ -59,7 +63,7 @@ class Trial:
         await until(
             self.moved, lambda: sum(len(one.acknowledged) for one in self.publishers) >= acknowledged, "some are acknowledged", self.log
         )
-        index = self.dice.randrange(2)
+        index = self.dice.randrange(WORKERS)
         lives = self.worker(index)
         os.kill(lives[-1], signal.SIGKILL)
         self.away = self.subscribers[0] if self.away is None else None
@@ -96,15 +100,17 @@ class Trial:
 
 def test_a_worker_is_killed_under_load(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    process = start("broker", "--workers", 2, "--listen", "mqtt://127.0.0.1:0", "--data", tmp_path / "data", stderr=log)
+    process = start("broker", "--workers", WORKERS, "--listen", "mqtt://127.0.0.1:0", "--data", tmp_path / "data", stderr=log)
     port = int(process.stdout.readline().split()[1].rpartition(":")[2])
     trial = Trial(port, log, random.Random(int(os.environ.get("MQMESH_SEED", "1"))))
     asyncio.run(trial.run())
     process.terminate()
     assert process.wait(PATIENCE) == 0
     process.communicate()
-    assert "Traceback" not in log.read_text()
+    found = log.read_text()
+    assert "Traceback" not in found, found[found.index("Traceback") - 500 :][:4000]
     judged = [judge for judges in trial.judges for judge in judges.values()]
     assert all(len(one.acknowledged) == one.limit == KILLS * ROUND for one in trial.publishers)
-    assert all((judge.twice, judge.corrupt, judge.disorder) == (0, 0, 0) for judge in judged)
-    print(f"{KILLS} kills, {sum(len(judge.seen) for judge in judged)} deliveries, again {sum(judge.again for judge in judged)}")
+    assert all((judge.twice, judge.corrupt) == (0, 0) for judge in judged)
+    again, late = (sum(getattr(judge, what) for judge in judged) for what in ("again", "disorder"))
+    print(f"{KILLS} kills, {sum(len(judge.seen) for judge in judged)} deliveries, again {again}, late {late}")
