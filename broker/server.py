@@ -391,9 +391,9 @@ class Broker:
         self.site.direct = Direct(self.site, pair, connection, guest) if guest is not None else None
         return pair
 
-    def connect_inside(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None]) -> None:
+    def connect_inside(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None]) -> InProcessPair:
         """Connect another client of this process, for an attached broker. failed: see `join`."""
-        InProcessPair(Connection(self.site, inside=True), protocol, failed)
+        return InProcessPair(Connection(self.site, inside=True), protocol, failed)
 
     def renew_access(self, settings: AccessSettings | None) -> int:
         """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""

@@ -25,6 +25,7 @@ from ...mqtt.reasons import Reason
 from ...mqtt.topics import overlaps
 from ..auth.metabroker_secret import SecretError, read_secret
 from ..settings.attach import AttachSettings, filters_here, filters_out, filters_there
+from ..transport.in_process import InProcessPair
 from ..transport.tls.openssl_errors import explain
 from ..transport.websocket.client import dial
 from .end import WINDOW, End, Refused
@@ -50,7 +51,7 @@ SAYING = 0.5  # ...and then for what the neighbour says
 STANDBY_SILENCE = 1.0  # `SILENCE` where there is a stand-by
 HERE = "this broker"
 NOTED = 60.0  # seconds between two lines of one kind about messages
-Join = Callable[[asyncio.Protocol, Callable[[Exception], None]], None]
+Join = Callable[[asyncio.Protocol, Callable[[Exception], None]], InProcessPair]
 
 
 class Line(asyncio.Protocol):
@@ -120,10 +121,12 @@ class Attachment:
         self._begun = False  # has subscribed
         self._lines: list[Line] = []
         self._relay: Relay | None = None
+        self._pair: InProcessPair | None = None  # of our connection to this broker
         self._closed = asyncio.Event()
         self._why = ""
         self._noted: dict[str, float] = {}
         self._bridge = self._plain = False  # whether CONNECT has the bit of a bridge; whether it may not have it
+        self._largest = site.config.limits.max_packet_size  # bytes of a packet from there
         self._joined = False
         self._fenced = False  # another client took over our session
         self._mark_topic = settings.share[1].encode()
@@ -141,6 +144,8 @@ class Attachment:
                     await self._life()
                 except (OSError, ValueError, SecretError) as error:
                     self._why = self._reason(error)
+                except Exception as error:
+                    self._failed(error)
                 was, lasted = self.state, clock() - began
                 self._leave()
                 self._say("down", self._why)
@@ -198,7 +203,7 @@ class Attachment:
     def _make_relay(self) -> Relay:
         """Raises SecretError."""
         settings = self.settings
-        there = End(str(settings.address), self._connect_there(), LONGEST_LENGTH)
+        there = End(str(settings.address), self._connect_there(), self._largest if settings.version == 5 else LONGEST_LENGTH)
         here = End(HERE, Connect(), LONGEST_LENGTH)
         wants = Wants(filters_here(settings.policy), filters_there(settings.policy), settings.qos, self._begun, settings.mark)
         names = (self._outwards, self._filter.inwards)
@@ -234,6 +239,8 @@ class Attachment:
             return
         for one in self._lines:
             one.write()
+        if self._pair is not None:
+            self._pair.pump()
 
     def _without_bridge(self) -> None:
         """The other broker does not know the bit of a bridge, so it sends back what we publish: that may match nothing that comes in."""
@@ -258,7 +265,7 @@ class Attachment:
         here.other, there.other = there, here
         self._lines.append(here)
         there.transport.pause_reading()
-        self._join(here, self._failed)
+        self._pair = self._join(here, self._failed)
 
     def _cross(self, relay: Relay) -> None:
         """Both brokers have accepted us."""
@@ -282,7 +289,7 @@ class Attachment:
             if line.end.name == HERE and line.end.up and self.settings.mark:
                 unmark(line.end, self.settings.mark)
             line.leave()
-        self._lines, self._relay = [], None
+        self._lines, self._relay, self._pair = [], None, None
 
     # As whom
 
@@ -291,7 +298,13 @@ class Attachment:
         password = settings.address.password.encode() if settings.address.password is not None else None
         if settings.password_file is not None:
             password = read_secret(settings.password_file)
-        properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: WEEK, Property.RECEIVE_MAXIMUM: WINDOW} if wide else {}
+        properties: dict[int, Any] = {}
+        if wide:
+            properties = {
+                Property.SESSION_EXPIRY_INTERVAL: WEEK,
+                Property.RECEIVE_MAXIMUM: WINDOW,
+                Property.MAXIMUM_PACKET_SIZE: self._largest,
+            }
         self._bridge = not wide and not self._plain
         return Connect(
             settings.client_id, settings.version, False, KEEP_ALIVE, settings.user, password, None, properties, bridge=self._bridge
@@ -354,7 +367,7 @@ class Attachment:
     def _note(self, text: str) -> None:
         """A line about messages, now and then."""
         now = asyncio.get_running_loop().time()
-        kind = text.partition(":")[0][:40]
+        kind = text[:12]
         if now - self._noted.get(kind, -NOTED) >= NOTED:
             self._noted[kind] = now
             log.warning("event=attach-refused name=%s text=%s", self.settings.name, quoted(text))
