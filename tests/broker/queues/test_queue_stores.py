@@ -104,6 +104,7 @@ async def test_a_server_that_is_away_holds_its_queue_and_nothing_is_lost(tmp_pat
             assert [one.payload for one in await second.messages(3)] == [b"1", b"2", b"3"]
             await put(shop, "orders", b"5")
             assert [one.payload for one in await second.messages(1)] == [b"5"]
+            await site.until(lambda: not queue.waiting + queue.held)  # its acknowledgement has come
             assert queue.counts["unusable"] == 0
         async with broker(tmp_path, orders=queue.rules) as site:
             queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
