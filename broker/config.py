@@ -78,6 +78,8 @@ from ..mesh.topology.settings import START_WAIT, Limits, MeshSettings, PeerSetti
 from ..mesh.topology.tls import TlsSettings, check
 from ..mesh.topology.websocket import WebSocketSettings
 from ..mesh.wire.identity import HIGHEST_NUMBER
+from ..store.base import StoreError
+from ..store.locations import path_of
 from .auth.metabroker_secret import MetabrokerSettings
 from .auth.roles import ManagementSettings
 from .auth.settings import AccessSettings
@@ -111,6 +113,7 @@ __all__ = [
 DEFAULT_NAME = "mqmesh"
 DEFAULT_LISTEN = "mqtt://127.0.0.1:1883"
 STORES = ("sqlite", "lmdb", "postgresql", "memory")
+STORE_URLS = "give sqlite:///path/store.db, lmdb:///path/folder, postgresql://user@host/database?schema=name or memory:"
 DURABILITIES = ("fsync", "os", "memory")
 RENEWED = "renewed-passwords"  # in the data folder, see auth/renewed_passwords.py
 UNASSIGNED = -1  # the number of a broker that gets one from its directory
@@ -342,20 +345,38 @@ def _store(section: Section, folder: Path | None, has_data: bool) -> StoreSettin
     if section.has("path"):
         settings.path = section.path_of("path", folder, "give the path of a file (sqlite) or a folder (lmdb)")
     if section.has("url"):
-        settings.url = section.string("url", right="give postgresql://user@host/database")
+        _store_url(section, settings, folder)
     settings.pending_bytes = section.size("pending_bytes", 2**16, 2**40, settings.pending_bytes)
     kind = settings.kind
     if kind == "postgresql" and settings.url is None:
         raise section.error("url", "give the server, as postgresql://user@host/database?schema=name")
-    if settings.url is not None and (kind != "postgresql" or not settings.url.startswith(("postgresql://", "postgres://"))):
-        # the value may hold a password
-        raise section.secret_error("url", 'only kind = "postgresql" has a url, which begins with postgresql://')
     if settings.path is not None and kind in ("postgresql", "memory"):
         raise section.error("path", f'kind = "{kind}" has no path: leave it out')
     if kind in ("sqlite", "lmdb") and settings.path is None and not has_data:
         raise section.error("kind", f'a {kind} store needs a place: give data (or --data), or store.path; or kind = "memory"')
     section.done()
     return settings
+
+
+def _store_url(section: Section, settings: StoreSettings, folder: Path | None) -> None:
+    """The store by its address, which says its kind."""
+    url = section.string("url", right=STORE_URLS)
+    scheme = url.partition(":")[0]
+    kind = "postgresql" if scheme == "postgres" else scheme
+    if kind not in STORES or (kind == "postgresql" and "://" not in url):
+        raise section.secret_error("url", STORE_URLS)  # the value may hold a password
+    if section.has("kind") and settings.kind != kind:
+        raise section.secret_error("url", f'kind = "{settings.kind}" is another store than this: leave kind out')
+    settings.kind = kind
+    if kind == "postgresql":
+        settings.url = url
+    elif kind != "memory":
+        if settings.path is not None:
+            raise section.error("path", "the url says where the store is: leave path out")
+        try:
+            settings.path = (folder or Path()) / path_of(url)
+        except StoreError:
+            raise section.secret_error("url", STORE_URLS) from None
 
 
 def _mesh(section: Section, with_directory: bool) -> MeshSettings:

@@ -56,7 +56,8 @@ def path_of(address: str) -> Path:
     parts = urlsplit(address)
     if parts.netloc or not parts.path:
         raise StoreError(Kind.OTHER, address, f"has no path: {parts.scheme}:///absolute/path or {parts.scheme}:relative/path is right")
-    return Path(unquote(parts.path))
+    path = unquote(parts.path)
+    return Path(f"/{path.lstrip('/')}" if path.startswith("//") else path)  # sqlite:////path, as others write it
 
 
 def _not_installed(address: str, extra: str) -> StoreError:

@@ -378,3 +378,35 @@ def test_mistakes_in_the_metabrokers_rule(table: dict[str, object], says: str) -
     with pytest.raises(ConfigError) as caught:
         parse({"metabroker": table})
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "path"),
+    [
+        ("sqlite:///srv/porto/store.db", "sqlite", "/srv/porto/store.db"),
+        ("sqlite:////srv/porto/store.db", "sqlite", "/srv/porto/store.db"),
+        ("lmdb:///srv/porto/store", "lmdb", "/srv/porto/store"),
+        ("sqlite:store.db", "sqlite", "/etc/mqmesh/store.db"),
+        ("memory:", "memory", None),
+        ("postgresql://user@host/database?schema=porto", "postgresql", None),
+    ],
+)
+def test_a_store_has_the_addresses_that_its_page_shows(url: str, kind: str, path: str | None) -> None:
+    store = parse({"store": {"url": url}}, "broker.toml", Path("/etc/mqmesh")).store
+    assert (store.kind, store.path) == (kind, None if path is None else Path(path))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"url": "mysql://user:secret@host/database"},
+        {"url": "sqlite://store.db"},
+        {"url": "lmdb:///srv/store", "kind": "sqlite"},
+        {"url": "lmdb:///srv/store", "path": "/srv/other"},
+    ],
+)
+def test_a_wrong_address_of_a_store_is_refused_without_showing_it(table: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse({"store": table}, "broker.toml")
+    assert "store." in str(error.value)
+    assert "secret" not in str(error.value)
