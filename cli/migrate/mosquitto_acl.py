@@ -44,8 +44,11 @@ def rules_of(options: Iterable[Option], remarks: Remarks) -> list[dict[str, Any]
                 found.append(_Entry(None if option.name == "pattern" else user, access, topic))
         else:
             remarks.lost(option, "an ACL file has lines user, topic and pattern")
-    users = list(dict.fromkeys(one.user for one in found if one.user is not None))
-    return [rule for user in (*users, None) for rule in _rules_for(user, [one for one in found if one.user == user])]
+    entries: dict[str | None, list[_Entry]] = {}
+    for one in found:
+        entries.setdefault(one.user, []).append(one)
+    patterns = entries.pop(None, [])  # these come last
+    return [rule for of, own in (*entries.items(), (None, patterns)) for rule in _rules_for(of, own)]
 
 
 def _parts(option: Option) -> tuple[str, str]:

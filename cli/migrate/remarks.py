@@ -36,6 +36,7 @@ class Remarks:
 
     found: list[Remark] = field(default_factory=list)
     lines: int = 0
+    _known: set[Remark] = field(default_factory=set)
 
     def lost(self, option: Option, text: str) -> None:
         self._add(Remark(LOST, option, text))
@@ -44,7 +45,8 @@ class Remarks:
         self._add(Remark(NOTE, option, text))
 
     def _add(self, remark: Remark) -> None:
-        if remark not in self.found:
+        if remark not in self._known:
+            self._known.add(remark)
             self.found.append(remark)
 
     @property
