@@ -43,6 +43,7 @@ class Workers:
         self.ready = self.process.stdout.readline()
         assert self.ready.startswith("ready mqtt://127.0.0.1:"), self.log.read_text()
         self.port = int(self.ready.split()[1].rpartition(":")[2])
+        wait_until(lambda: self.linked() >= 2, PATIENCE, "link between the workers")
 
     def lives(self, index: int) -> list[int]:
         """The processes that a worker has had."""
@@ -83,7 +84,6 @@ def test_one_port_one_broker(workers: Workers, tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_is_started_again(workers: Workers) -> None:
-    wait_until(lambda: workers.linked() >= 2, PATIENCE, "the workers are linked")
     (killed,) = workers.lives(1)
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: len(workers.lives(1)) == 2, PATIENCE, "it runs again")
@@ -97,6 +97,7 @@ def test_status_shows_one_broker(workers: Workers) -> None:
     def shown() -> dict[str, object]:
         return json.loads(run("status", "-h", f"mqtt://127.0.0.1:{workers.port}", "--json").stdout)
 
+    wait_until(lambda: len(shown()["broker"]["workers"]) == 2, PATIENCE, "status with both")  # type: ignore[index]
     found = shown()
     assert found["ok"], found["problems"]
     assert found["mesh"] is None
@@ -209,7 +210,6 @@ def test_workers_end_with_the_process_that_started_them(workers: Workers) -> Non
 
 
 def test_management_sees_all_workers(workers: Workers) -> None:
-    wait_until(lambda: workers.linked() >= 2, PATIENCE, "the workers are linked")
     url = workers.unix
     clients = [Paho(workers.port, client_id=f"client-{number}").open() for number in range(8)]
     clients[0].publish("kept", b"x", 1, retain=True)
@@ -240,7 +240,6 @@ def test_queues_http_and_files_read_again(tmp_path: Path) -> None:
     text = 'name = "bell"\ndata = "data"\n[http]\nlisten = "http://127.0.0.1:0"\n[queues.orders]\n'
     file.write_text(text)
     workers = Workers(tmp_path, "--config", file)
-    wait_until(lambda: workers.linked() >= 2, PATIENCE, "the workers are linked")
     clients = [Paho(workers.port, client_id=f"shop-{number}").open() for number in range(6)]
     for number, client in enumerate(clients):
         wait_until(lambda client=client, number=number: not client.publish("$queue/orders", str(number), 1), PATIENCE, "the order is put")  # type: ignore[misc]
