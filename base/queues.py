@@ -1,16 +1,20 @@
 """The words of queues over MQTT, which brokers and the client share (docs/queues.md).
 
-Topics, and user properties of PUBLISH and CONNACK.
+Topics, and user properties of PUBLISH, SUBSCRIBE and CONNACK.
 """
 
 from __future__ import annotations
 
 PREFIX = "$queue/"  # how the topic of a queue begins
+TEMPORARY = "temporary/"  # behind that: a queue that ends with the session of the client that made it: temporary/HOME/TOKEN
 ALERTS = "/alerts"  # behind that: a member that asks for messages is told that there are some
 TOPIC = "$mqmesh/queues"  # requests: how are the queues, what is in one
 ANSWER = "$mqmesh/queues/answer"
 
 HAS_QUEUES = ("mqmesh-queues", "1")  # CONNACK of a broker that has queues
+
+# what a client says that subscribes
+KEY = "mqmesh-key"  # of a temporary queue: who has it is as good as who made the queue
 
 # what publishers say of a message
 HANDLE = "mqmesh-handle"  # their name for it: a repeat is not put again

@@ -283,12 +283,14 @@ class Broker:
             for name, rules in queues.settings.rules.items():
                 queues.bind(name, rules.topics)
             self.queue_topic.accept = self._accept_own
+            self.site.sessions.parted = queues.temporary.ended
         if mesh is not None:
             mesh.queues = queues.sites
             self.queue_topic.elsewhere, self.queue_topic.home = queues.ask_home, queues.sites.home_name
             self.queue_topic.site_name = queues.sites.site_name
             queues.sites.asking.carry_out = self.queue_topic.carry_out
             queues.sites.join_mesh(mesh.node, mesh.peer_messages)
+            queues.temporary.number = mesh.node.identity.number
 
     def _open_store(self) -> None:
         """Find the sessions, queues and retained messages of an earlier life. Raises StartError."""

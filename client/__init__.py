@@ -10,7 +10,7 @@ from .api.context import Context, Producer
 from .api.factory import ConnectionFactory, TopicConnectionFactory
 from .api.producer import MessageProducer
 from .api.recipient import Recipient
-from .api.requestor import TopicRequestor
+from .api.requestor import QueueRequestor, TopicRequestor
 from .api.session import Session
 from .core.errors import (
     IllegalStateError,
@@ -73,6 +73,7 @@ __all__ = [
     "Producer",
     "Queue",
     "QueueBrowser",
+    "QueueRequestor",
     "Recipient",
     "ResourceAllocationError",
     "Returned",

@@ -139,7 +139,7 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
             check_filter(subscription.filter)
         if connection.bridge and not shared:
             subscription.no_local = subscription.retain_as_published = True
-        reason = _refusal(connection, session, subscription)
+        reason = _refusal(connection, session, subscription, packet.properties.get(Property.USER_PROPERTY, []))
         if reason is None:
             is_new = site.router.subscribe(session, subscription, identifier)
             session.subscribed(subscription, identifier)
@@ -184,8 +184,8 @@ def _seen(site: Site, session: Session, found: Iterator[Batch | None], topic_fil
         yield run
 
 
-def _refusal(connection: Connection, session: Session, subscription: packets.Subscription) -> Reason | None:
-    """Why a subscription is refused, counted and logged; None: it is not."""
+def _refusal(connection: Connection, session: Session, subscription: packets.Subscription, said: list[tuple[str, str]]) -> Reason | None:
+    """Why a subscription is refused, counted and logged; None: it is not. said: user properties of SUBSCRIBE."""
     site = connection.site
     topic_filter = subscription.filter
     if has_wildcard(topic_filter) and too_deep(topic_filter, connection.limits.topic_levels):
@@ -198,6 +198,9 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     )
     if refusal is None and topic_filter.startswith(PREFIX) and topic_filter.endswith(ALERTS):  # a member of the queue
         refusal = site.guard.subscription(connection.user, connection.client_id, topic_filter.removesuffix(ALERTS))
+    queues = site.queues if topic_filter.startswith(PREFIX) else None
+    if refusal is None and queues is not None and not queues.may_consume(session, topic_filter, said):
+        refusal = "only the client that made a temporary queue consumes from it"
     if refusal is not None:
         site.router.access.denied(connection.client_id, connection.user, topic_filter, refusal)
         return Reason.NOT_AUTHORIZED

@@ -195,7 +195,7 @@ QUEUE_COUNTS = {
 def _queues(site: Site) -> Iterator[Metric]:
     if site.queues is None or not site.queues.settings.rules:
         return
-    queues = [site.queues.store.queues[name] for name in site.queues.settings.rules]
+    queues = [site.queues.store.queues[name] for name in site.queues.settings.rules if name not in site.queues.temporary]
     now = site.queues.now()
     waiting = GaugeMetricFamily("mqmesh_queue_waiting", "Messages that wait for a member.", labels=["queue"])
     held = GaugeMetricFamily("mqmesh_queue_in_flight", "Messages that members have.", labels=["queue"])

@@ -34,6 +34,22 @@ class Waiting(Protocol):
         """The gate is open."""
 
 
+class Then:
+    """Goes on after a commit. then: gets why that has failed, or None."""
+
+    def __init__(self, then: Callable[[str | None], None]) -> None:
+        self._then = then
+        self._text: str | None = None
+
+    def refused(self, text: str) -> None:
+        """See `Waiting`."""
+        self._text = text
+
+    def go(self) -> None:
+        """See `Waiting`."""
+        self._then(self._text)
+
+
 class Gate:
     """Acknowledgements wait here for one commit. open: they may go. refused: why what they promise is not kept; None: it is."""
 

@@ -24,6 +24,7 @@ from ...base.settings import MISSING, NAME, ConfigError, Section
 from ...mqtt.errors import UsageError
 from ...store.folder import replace_file
 from .archive.files import missing
+from .committer import Then
 from .core.rules import Rules
 from .log.locations import shown, wrong
 from .settings import QueueSettings, queue_of, wrong_dead_letters
@@ -181,6 +182,12 @@ class Declarations:
             return
         self._write({**self._file.tables, name: table}, written)
 
+    def _check_lasts(self, name: str) -> None:
+        """Raise UsageError for a temporary queue."""
+        maker = self._queues.temporary.maker(name)
+        if maker is not None:
+            raise UsageError(f"queue {name!r} ends with the session of the client that made it: {maker.client_id!r}")
+
     # ---- another store
 
     def move(self, name: str, store: str, dry_run: bool, respond: Respond) -> None:
@@ -200,6 +207,7 @@ class Declarations:
             raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
         group = next(group for group in groups_of(settings.rules) if name in group)
         for one in group:
+            self._check_lasts(one)
             if one not in settings.declared:
                 text = "give its table another store, and have the broker read its file again (SIGHUP)"
                 raise UsageError(f"queue {one!r} is declared in the file of {self._site}: {text}")
@@ -242,6 +250,7 @@ class Declarations:
         settings = self._queues.settings
         if name not in settings.rules:
             raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
+        self._check_lasts(name)
         if name not in settings.declared:
             raise UsageError(f"queue {name!r} is declared in the file of {self._site}: delete its table there")
         for other, rules in settings.rules.items():
@@ -263,7 +272,7 @@ class Declarations:
                 self._done()
                 respond({"error": f"queue {name!r} is not deleted: {self._file.path.name} cannot be written: {error.strerror or error}"})
             else:
-                queues.after_commit(queues.store.queues[name], _Step(partial(self._empty, name, answer, respond)))
+                queues.after_commit(queues.store.queues[name], Then(partial(self._empty, name, answer, respond)))
 
         try:
             self._may_go(name, force)
@@ -284,29 +293,9 @@ class Declarations:
     def _emptied(self, queue: Queue, answer: dict[str, Any], respond: Respond) -> Iterator[None]:
         queues = self._queues
         answer["deleted"] = _left(queue)
-        for block in list(queue.blocks.values()):
-            queue.withdraw(block, 0, block.count, queues.now())
-            yield
-        for subscriber in list(queue.subscribers):
-            yield from queue.unsubscribe(subscriber, queues.now())
+        yield from queue.empty(queues.now())
         self._done()
-        queues.after_commit(queue, _Step(lambda text: respond(answer if text is None else {"error": text})))
-
-
-class _Step:
-    """Goes on after a commit. then: gets why that has failed, or None."""
-
-    def __init__(self, then: Callable[[str | None], None]) -> None:
-        self._then = then
-        self._text: str | None = None
-
-    def refused(self, text: str) -> None:
-        """See `Waiting`."""
-        self._text = text
-
-    def go(self) -> None:
-        """See `Waiting`."""
-        self._then(self._text)
+        queues.after_commit(queue, Then(lambda text: respond(answer if text is None else {"error": text})))
 
 
 def _left(queue: Queue) -> int:

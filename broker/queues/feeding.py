@@ -46,6 +46,11 @@ class Row:
         self._woken: OrderedDict[Seat | Guest, None] = OrderedDict()
         self._untold: dict[PullSeat | PullGuest, None] = {}
 
+    @property
+    def seats(self) -> list[Seat | Guest]:
+        """All of them."""
+        return list(self._seats)
+
     def sit(self, seat: Seat | Guest) -> None:
         """A member takes messages from now on."""
         if seat not in self._seats:

@@ -49,13 +49,14 @@ Walk = Generator[None, None, dict[str, Any]]
 
 class Overview:
     """See the module. Methods raise UsageError, one line, for what is not there or not allowed. site: the broker's name. kept: what
-    can be done with messages that are at an end too.
+    can be done with messages that are at an end too. temporary: queues of clients.
     """
 
     def __init__(self, queues: Queues, site: str) -> None:
         self._queues = queues
         self._site = site
         self.kept = Kept(queues, self.queue)
+        self.temporary = queues.temporary
 
     def queue(self, name: str) -> Queue:
         """One that has its home here."""
@@ -106,6 +107,8 @@ class Overview:
 
     def _declared(self, name: str) -> str:
         """Where a queue is declared."""
+        if name in self.temporary:
+            return "by a client, until its session ends"
         return "by a request" if name in self._queues.settings.declared else "in the file"
 
     def peek(self, name: str, begin: int, most: int, payloads: bool, whole: bool = False) -> Walk:

@@ -14,6 +14,7 @@ import logging
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
+from ...base.queues import TEMPORARY
 from ...base.quoting import quoted
 from ...mqtt.reasons import Reason
 from .committer import Gate
@@ -105,6 +106,9 @@ class Publishers:
 
     def put_parcel(self, post: PutPost) -> Gate | None:
         """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
+        if post.name not in self._settings.rules and post.name.startswith(TEMPORARY):
+            log.info("event=queue-temporary-gone queue=%s publisher=%s", quoted(post.name), quoted(post.publisher))
+            return None
         if post.name not in self._settings.rules:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
         if post.parcel in self._store.of(self._store.queues[post.name]).parcels:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...base.queues import ALERTS, PREFIX
+from ...base.queues import ALERTS, KEY, PREFIX, TEMPORARY
 from ...base.quoting import quoted
 from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
@@ -43,6 +43,7 @@ from .sites.away import AwaySeat
 from .sites.guests import Guest, PullGuest
 from .sites.sites import Sites
 from .stores import Stores
+from .temporary import Temporary
 from .upkeep import AT_ONCE, Upkeep
 from .workflow.workflow import Workflow
 
@@ -92,7 +93,8 @@ class Queues:
         self.store = Stores(settings, self.say)
         self.sites = Sites(context, settings.rules, self, lambda post: self.publishers.put_parcel(post), self._homes_changed)
         self.workflow = Workflow(self)
-        self._ways_changed = homes_changed
+        self.temporary = Temporary(self)
+        self.ways_changed = homes_changed
         self.declared: Declared | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
         self.places: dict[Session, Place] = {}
@@ -111,7 +113,7 @@ class Queues:
     def _homes_changed(self, names: set[str]) -> None:
         """Queues have another home, or none."""
         self.workflow.moved(names)
-        self._ways_changed({PREFIX + one for one in names})
+        self.ways_changed({PREFIX + one for one in names})
 
     def say(self, text: str) -> None:
         log.error("event=queues-damaged text=%s", text)
@@ -192,9 +194,19 @@ class Queues:
         """Whether a filter is for a queue that there is, or for the alerts of one."""
         return self.name_of(topic_filter) is not None or self.name_of(PREFIX + queue_of_alerts(topic_filter)) is not None
 
+    def may_consume(self, session: Session, topic_filter: str, said: list[tuple[str, str]]) -> bool:
+        """Whether a client may be a member of a queue, as far as the queue itself has a say. said: user properties of SUBSCRIBE."""
+        name = queue_of_alerts(topic_filter) or topic_filter[len(PREFIX) :]
+        return self.temporary.may_consume(session, name, [value for key, value in said if key == KEY])
+
     def owns(self, topic: str) -> bool:
         """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
-        return bool(self.settings.rules or self.settings.shared) or self.name_of(topic) is not None
+        return self._declared or topic.startswith(PREFIX + TEMPORARY) or self.name_of(topic) is not None
+
+    @property
+    def _declared(self) -> bool:
+        """Whether queues are declared here."""
+        return len(self.settings.rules) > len(self.temporary) or bool(self.settings.shared)
 
     def ask_home(self, client: str, asked: dict[str, Any], send: Callable[[bytes], None]) -> bool:
         """Have the home of a queue of another site do what a client here asks; send: takes the answer. False: it is not elsewhere."""
@@ -228,7 +240,7 @@ class Queues:
     @property
     def known(self) -> bool:
         """Whether there are queues, here or at another site."""
-        return bool(self.settings.rules or self.settings.shared) or self.sites.homes.known
+        return self._declared or self.sites.homes.known
 
     def queue_here(self, name: str) -> Queue | None:
         """A queue that has its home here."""
@@ -243,9 +255,10 @@ class Queues:
         self.sharing.outdone(name)
 
     def full_here(self) -> dict[str, bool]:
-        """All queues that have their home here, with whether they take no more."""
+        """All queues that have their home here, and whether they take no more; temporary ones only then: their names say where they are."""
         queues = [self.store.queues[name] for name in self.settings.rules]
-        return {one.name: self.store.of(one).full is not None or self.sites.arrivals.waits(one.name) or one.full for one in queues}
+        full = {one.name: self.store.of(one).full is not None or self.sites.arrivals.waits(one.name) or one.full for one in queues}
+        return {name: full[name] for name in full if full[name] or name not in self.temporary}
 
     # ---- queues that come and go
 
@@ -324,10 +337,21 @@ class Queues:
             return
         if isinstance(seat, Seat) and session.client_id not in self.settings.subscribers.get(name, ()):
             self.leave_plan(seat.queue, session.client_id)
+        self._leave_place(place)
+        self._stirred[name] = None
+
+    def _leave_place(self, place: Place) -> None:
         if not place.seats:
             place.leave()
-            del self.places[session]
-        self._stirred[name] = None
+            del self.places[place.session]
+
+    def stand_all(self, name: str) -> None:
+        """A queue here takes no members any more."""
+        row = self._rows.get(self.store.queues[name])
+        for seat in row.seats if row is not None else ():
+            if isinstance(seat, Seat):
+                self._leave_seat(seat.place, name)
+                self._leave_place(seat.place)
 
     def leave_plan(self, queue: Queue, name: str) -> None:
         """A subscriber is none any more: what waits for it alone expires, little by little where that is much."""
@@ -569,7 +593,7 @@ class Queues:
         if error is not None:
             log.error("event=queues-failed text=%s", error.strerror or error)
         if self.store.trim_soon:
-            self.upkeep.trim()
+            self.upkeep.trim(soon=True)
         self._stirred.update(self._later)
         self._later.clear()
         for name, queue in self.store.queues.items():

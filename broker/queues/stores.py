@@ -25,6 +25,7 @@ from .core.queue import Queue
 from .core.rules import Rules
 from .log.dead import failed_meta
 from .log.locations import LOG, in_use, shown
+from .log.memory import MEMORY, SEGMENT_BYTES, MemorySegments
 from .log.store import LogStore
 from .moving.moving import Between, Moving, State
 from .moving.remembered import Remembered
@@ -63,6 +64,7 @@ class Stores:
         self._stopped = False
         self._opening: dict[str, list[Done]] = {}
         self._opener = ThreadPoolExecutor(1, "queue-stores")
+        self._memory = MemorySegments()
         self._call: Callable[..., Any] = lambda *_: None
         self._now: Callable[[], int] = lambda: 0
         self._done: Done = lambda error: None
@@ -86,6 +88,9 @@ class Stores:
         for group in groups_of(settings.rules):
             self._settle(group)
         self._remembered.write(named | {kind for kind in before if self.here[kind].queues})
+        self.here[MEMORY] = LogStore(settings.folder, say=self._say, segment_bytes=SEGMENT_BYTES, kind=MEMORY, where=self._memory)
+        self.here[MEMORY].open(lambda name: Rules(), now)
+        self.here[MEMORY].eager = True
 
     def opened(self, kind: str, now: int) -> LogStore:
         """A store that is not in use yet. Blocks. Raises OSError."""
@@ -384,6 +389,15 @@ class Stores:
         self._move(group)
         return self.queues[name]
 
+    def begin_temporary(self, name: str, rules: Rules) -> None:
+        """A queue that is in memory only."""
+        self.queues[name] = self.here[MEMORY].queue(name, rules)
+
+    def end_temporary(self, name: str) -> None:
+        """It is empty, and nothing of it is to be written."""
+        self.here[MEMORY].release(self.queues.pop(name).number)
+        self._of.pop(name, None)
+
     def refusal(self, name: str, rules: Rules) -> str | None:
         """Why a queue cannot be declared by a request with the store that it names; None: it can."""
         if not any(same(rules.store, one) for one in self.here):
@@ -424,8 +438,8 @@ class Stores:
 
     @property
     def resident(self) -> int:
-        """Bytes of payloads in memory."""
-        return sum(store.resident for store in self.here.values())
+        """Bytes of payloads in memory, and of the log that is there."""
+        return sum(store.resident for store in self.here.values()) + self._memory.held
 
     @property
     def dirty(self) -> bool:
@@ -456,9 +470,11 @@ class Stores:
         """Have something go when everything of a queue so far is on the disk."""
         self.committer(queue).after(waiting)
 
-    def trimming(self, now: int) -> Iterator[None]:
-        """Let go of what nobody needs, a piece of work at a time."""
+    def trimming(self, now: int, soon: bool) -> Iterator[None]:
+        """Let go of what nobody needs, a piece of work at a time. soon: of stores only of which a segment may go."""
         for kind, store in list(self.here.items()):
+            if soon and not store.trim_soon:
+                continue
             for step in store.trimming(now):
                 yield step
                 if self.here.get(kind) is not store:

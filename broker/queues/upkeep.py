@@ -101,20 +101,21 @@ class Upkeep:
         self._trim_at = 0.0
         self.trim()
 
-    def trim(self) -> None:
-        """Let go of what nobody needs, in turns with everybody else."""
+    def trim(self, soon: bool = False) -> None:
+        """Let go of what nobody needs, in turns with everybody else. soon: of stores only of which a segment may go."""
         if self._trimming or self._sites.arrivals.unsettled:  # which the log is still to be asked about
             return
         self._trimming = True
-        self._trim_at = self._context.now + TRIM
+        if not soon:
+            self._trim_at = self._context.now + TRIM
         if self._archiver is not None:
             self._archiver.look(self._store.here)
         turns = self._context.turns
-        turns.run(turns.broker, self._trimmed(), "work=queues-trim")
+        turns.run(turns.broker, self._trimmed(soon), "work=queues-trim")
 
-    def _trimmed(self) -> Iterator[None]:
+    def _trimmed(self, soon: bool) -> Iterator[None]:
         try:
-            for step in self._store.trimming(self._now()):
+            for step in self._store.trimming(self._now(), soon):
                 yield step
                 if self._context.stopping:
                     return

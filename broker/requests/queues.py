@@ -22,6 +22,7 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "get", "name": "orders", "most": 10}                 {"given": 3, "waiting": 0}: messages 1 to 3 go before the answer
     {"do": "priority", "name": "orders", "position": 17, "priority": 9}    {"message": {...}}
     {"do": "expire", "name": "orders", "position": 17}          as withdraw, or as done: for a member that has it, for it alone
+    {"do": "temporary"}                                         {"queue": "temporary/1/5d0c...", "key": "..."}: until its session ends
     {"do": "done", "name": "orders", "position": 17, "last": 20}  {"state": "done", ...}: a member, of messages 17 to 20 that it has; and
                                                                 processing, unusable, return, journalled. The answer follows the commit
     {"do": "declare", "name": "orders", "settings": {...}}      {"queue": "orders", "declared": true}: settings as in a file
@@ -74,12 +75,12 @@ log = logging.getLogger("mqmesh.broker")
 
 LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again", "expire", "priority")
 DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete", "store")
-GET = "get"
+GET, TEMPORARY = "get", "temporary"
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 AWAY = (*WORKS, *ACTS, GET, *(do for do in LOOKS if do != "list"))  # what goes to the home of a queue elsewhere
 MOST_WORKED = 10_000  # messages of one request
 MOST_GOT = 1000  # messages that a member asks for at once
-RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join((*LOOKS, *DEEDS, *CHANGES, *ACTS, *WORKS, GET))
+RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join((*LOOKS, *DEEDS, *CHANGES, *ACTS, *WORKS, GET, TEMPORARY))
 NO_QUEUES = "this broker has no queues: its file has no table [queues]"
 LARGEST_REQUEST = 262_144  # bytes
 LARGEST = 2**63  # of positions
@@ -234,6 +235,8 @@ class QueueTopic:
         except (ValueError, RecursionError):
             return {"error": RIGHT}
         do = asked.get("do") if isinstance(asked, dict) else None
+        if do == TEMPORARY:
+            return self._temporary(connection)
         if (
             do not in (*LOOKS, *DEEDS, *CHANGES, *ACTS, *WORKS, GET)
             or not isinstance(asked.get("name"), str | None)
@@ -244,6 +247,9 @@ class QueueTopic:
         if wrong is not None:
             return {"error": wrong}
         name, free = asked.get("name"), not self._guard.rules
+        if do == "delete" and self.overview is not None and self.overview.temporary.maker(str(name)) is connection.session:
+            self.overview.temporary.delete(str(name), lambda text: self._say({"queue": name, "deleted": True}, send))
+            return {}
         site = self.home(name) if name else None
         rights = rights_of(self._guard, connection).at(site or self._guard.site)
 
@@ -284,6 +290,19 @@ class QueueTopic:
             if do == "redrive" and "to" in asked and not may(Role.OPERATOR, asked["to"]):
                 return {"error": DENIED}
             return (yield from self._act(self.overview, do, asked, connection, operator))
+        except UsageError as error:
+            return {"error": str(error)}
+
+    def _temporary(self, connection: ClientConnection) -> dict[str, Any]:
+        """A client that may consume from a queue has one of its own."""
+        if self.overview is None:
+            return {"error": NO_QUEUES}
+        temporary, session = self.overview.temporary, connection.session
+        name = temporary.new_name()
+        if self._guard.subscription(connection.user, connection.client_id, PREFIX + name) is not None or session is None:
+            return {"error": DENIED}
+        try:
+            return dict(temporary.make(session, name))
         except UsageError as error:
             return {"error": str(error)}
 

@@ -42,6 +42,7 @@ class Sessions:
     store: keeps sessions that outlive their connections; None: nothing does.
     in_mesh: the broker is a member of a mesh.
     ended: called with each session that has ended.
+    parted: called with each session whose client has left it for good: it ends, or goes on under another name.
     keeps: whether the store keeps a client's session though it ends with its connection; None: it does for nobody.
     outlives: the name under which what a session has goes on when it ends; None: it ends.
     """
@@ -54,6 +55,7 @@ class Sessions:
         self.store: SessionStore | None = None
         self.in_mesh = False
         self.ended: Callable[[Session], None] | None = None
+        self.parted: Callable[[Session], None] | None = None
         self.keeps: Callable[[str], bool] | None = None
         self.outlives: Callable[[Session], str | None] | None = None
         self._sessions: dict[str, Session] = {}
@@ -229,6 +231,8 @@ class Sessions:
             session.will.cancel()
             self._fire(session)
         self._forget_subscriptions(session)
+        if self.parted is not None:
+            self.parted(session)
         name = self.outlives(session) if self.outlives is not None else None
         if name is not None:
             session.expiry = None

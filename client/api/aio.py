@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.errors import JMSError
 from ..core.settings import AckMode
-from ..message.destinations import Destination, Queue, Topic
+from ..message.destinations import Destination, Queue, TemporaryQueue, Topic
 from ..message.messages import Message
 from .browser import QueueBrowser
 from .connection import Connection
@@ -176,6 +176,9 @@ class AsyncContext(MessageMaker):
 
     def create_temporary_topic(self) -> Topic:
         return self.context.create_temporary_topic()
+
+    async def create_temporary_queue(self) -> TemporaryQueue:
+        return await asyncio.to_thread(self.context.create_temporary_queue)
 
     async def _consumer(self, make: Callable[..., MessageConsumer], *arguments: Any) -> AsyncConsumer:
         return AsyncConsumer(await asyncio.to_thread(make, *arguments))

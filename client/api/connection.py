@@ -17,9 +17,19 @@ from ..core.directory import Directory
 from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, error_from_outcome
 from ..core.settings import AckMode, Settings, Waiter
 from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
-from ..message.destinations import TEMPORARY, Destination, Queue, TemporaryTopic, filter_to_consume, no_queues
+from ..message.destinations import (
+    TEMPORARY,
+    Destination,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    filter_to_consume,
+    is_temporary,
+    no_queues,
+)
 from .session import Session, unique_client_id
 from .subscriptions import SubscriptionRegistry, broker_has_queues
+from .temporary import TemporaryQueues
 
 log = logging.getLogger("mqmesh.client")
 
@@ -54,6 +64,7 @@ class Connection:
         self._sessions: list[Session] = []
         self.subscriptions = SubscriptionRegistry()
         self._temporary: set[str] = set()
+        self._temporary_queues = TemporaryQueues(self)
         self._numbers, self._temporary_numbers = itertools.count(1), itertools.count(1)
         self._started = self._closed = self._used = False
         self._queues_seen = False
@@ -118,6 +129,7 @@ class Connection:
         try:
             for session in self._list():
                 session.close()
+            self._temporary_queues.close()
             done = Waiter()
             self.publisher.close(True, done)
             done.wait(self.settings.connect_timeout, "closing the connection", "it is being closed")
@@ -163,14 +175,21 @@ class Connection:
             self._temporary.add(topic.name)
         return topic
 
+    def create_temporary_queue(self) -> TemporaryQueue:
+        return self._temporary_queues.make()
+
     def check_destination(self, destination: Destination, consuming: bool) -> None:
-        """Raises `InvalidDestinationError` for a deleted temporary topic, and for consuming from another connection's.
+        """Raises `InvalidDestinationError` for a deleted temporary destination, and for consuming from another connection's.
 
         For a queue, raises `JMSError` where the broker has none.
         """
-        if isinstance(destination, Queue) and not self._has_queues():
-            raise no_queues(f"{'consuming from' if consuming else 'sending to'} the queue {destination.name!r}")
-        if not destination.name.startswith(TEMPORARY):
+        if not is_temporary(destination):
+            if isinstance(destination, Queue) and not self._has_queues():
+                raise no_queues(f"{'consuming from' if consuming else 'sending to'} the queue {destination.name!r}")
+            return
+        if isinstance(destination, Queue):
+            if consuming and destination.name not in self._temporary_queues:
+                raise InvalidDestinationError(f"the temporary queue {destination.name!r} is deleted, or is another connection's (6.2.2)")
             return
         ours = destination.name.startswith(f"{TEMPORARY}{self.uid}/")
         if consuming and not ours:
@@ -183,6 +202,11 @@ class Connection:
         if not self._queues_seen and not self.publisher.has_queues and self.transport.declares:
             self._queues_seen = broker_has_queues(self.transport, unique_client_id(), self.settings.connect_timeout)
         return self._queues_seen or self.publisher.has_queues
+
+    def delete_temporary_queue(self, queue: TemporaryQueue) -> None:
+        if self.subscriptions.has_topic(queue.address):
+            raise JMSError("the temporary queue has consumers: close them first (6.2.2)", "in_use")
+        self._temporary_queues.delete(queue)
 
     def delete_temporary_topic(self, topic: TemporaryTopic) -> None:
         filter_ = filter_to_consume(topic)

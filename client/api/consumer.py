@@ -43,10 +43,10 @@ class MessageConsumer:
 
     def __init__(self, session: Session, subscription: Subscription, release: Callable[[], None]) -> None:
         self.session, self.subscription, self._release = session, subscription, release
-        settings, transport = session.connection.settings, session.connection.transport
+        settings = session.connection.settings
         selector = Selector(subscription.selector) if subscription.selector.strip() else None
         own = session.connection.prefix if subscription.no_local else ""
-        self.inbox = Inbox(None if transport.evaluates_selectors else selector, own, subscription.identifier, settings.once_window)
+        self.inbox = Inbox(selector, own, subscription.identifier, settings.once_window)
         self.listener: MessageListener | None = None
         self.closed = self._finished = False
         self.error: JMSError | None = None
@@ -137,8 +137,7 @@ class MessageConsumer:
             if self.error is not None:
                 raise self.error
             answer = Waiter()
-            selector = self.subscription.selector if connection.transport.evaluates_selectors else ""
-            self.link.subscribe(self.subscription.filter, 1, self.subscription.identifier, answer, selector)
+            self.link.subscribe(self.subscription.filter, 1, self.subscription.identifier, answer, self.subscription.said)
             answer.wait(
                 settings.connect_timeout, f"subscribing to {self.subscription.filter!r}", "the broker may or may not have subscribed"
             )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..core.errors import IllegalStateError, MessageFormatError
 from ..core.settings import AckMode
 from ..message.bodies import BytesMessage, MapMessage
-from ..message.destinations import Destination, Queue, TemporaryTopic, Topic
+from ..message.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from ..message.messages import DeliveryMode, Message, TextMessage
 from ..message.properties import Properties, PropertyValues
 from .browser import QueueBrowser
@@ -181,8 +181,8 @@ class Context(MessageMaker):
     def create_temporary_topic(self) -> TemporaryTopic:
         return self.session.create_temporary_topic()
 
-    def create_temporary_queue(self) -> NoReturn:
-        self.session.create_temporary_queue()
+    def create_temporary_queue(self) -> TemporaryQueue:
+        return self.session.create_temporary_queue()
 
     # consumers
 

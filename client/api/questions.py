@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ...base.queues import ANSWER, TOPIC
 from ..core.errors import JMSError, error_from_outcome
-from ..core.transport import Incoming, Link, Outcome, Properties, Publication
+from ..core.settings import Settings, Waiter
+from ..core.transport import Incoming, Link, LinkSpec, Outcome, Properties, Publication, Transport
 
 MOST = 1000  # messages of one request
 
@@ -68,6 +70,66 @@ class Questions:
         """There are no answers any more."""
         while self._open:
             self._open.popitem()[1].end(error)
+
+
+class QueueRequests:
+    """Requests to a broker about its queues, over a link of its own. It is the handler of that link, see `transport.LinkHandler`.
+
+    lost: called when the broker has lost the link's session.
+    """
+
+    def __init__(self, transport: Transport, client_id: str, settings: Settings, lost: Callable[[], None] = lambda: None) -> None:
+        self._settings = settings
+        self._lost = lost
+        self._connected = threading.Event()
+        self._error: JMSError | None = None
+        self._last_failure = ""
+        self._questions = Questions()
+        self._link = transport.open(LinkSpec(client_id, settings.session_keep), self)
+
+    def open(self) -> None:
+        """Wait for the connection, and listen for answers. Raises `JMSError`."""
+        timeout = self._settings.connect_timeout
+        if not self._connected.wait(timeout):
+            raise JMSError(f"no connection to ask about queues within {timeout:g} s: {self._last_failure}", "timeout")
+        if self._error is not None:
+            raise self._error
+        subscribed = Waiter()
+        self._link.subscribe(ANSWER, 1, 0, subscribed)
+        subscribed.wait(timeout, "subscribing to answers about queues", "nothing is changed")
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The broker's answer to a request. Raises `JMSError` with what it says is wrong."""
+        if self._error is not None:
+            raise self._error
+        return self._questions.ask(self._link, request).wait(self._settings.send_timeout)
+
+    def close(self) -> None:
+        """End the link."""
+        done = Waiter()
+        self._link.close(True, done)
+        done.wait(self._settings.connect_timeout, "closing a link for requests", "its connection is being ended")
+
+    def received(self, incoming: Incoming) -> None:
+        """An answer."""
+        self._link.acknowledge(incoming.token)
+        self._questions.answered(incoming)
+
+    def connected(self, resumed: bool) -> None:
+        if self._connected.is_set() and not resumed:
+            self._lost()
+        self._connected.set()
+
+    def disconnected(self, text: str, word: str = "") -> None:
+        self._last_failure = text
+
+    def notified(self, text: str, word: str) -> None:
+        """Nothing that a request needs."""
+
+    def failed(self, outcome: Outcome) -> None:
+        self._error = error_from_outcome(outcome, f"asking about queues{outcome.text and ': '}{outcome.text}")
+        self._questions.fail(self._error)
+        self._connected.set()
 
 
 def ranges(positions: list[int]) -> list[tuple[int, int]]:

@@ -14,14 +14,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ...base.queues import KEY
 from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError, TransactionRolledBackError
 from ..core.settings import AckMode, Waiter
 from ..core.transport import Publication
 from ..message.destinations import (
     Destination,
     Queue,
+    TemporaryQueue,
     TemporaryTopic,
     Topic,
     durable_client_id,
@@ -32,13 +34,13 @@ from ..message.messages import DeliveryMode, Message
 from ..message.selector import Selector
 from ..message.wire import encode
 from .async_sends import AsyncSends
-from .browser import QueueBrowser, QueueRequests
+from .browser import QueueBrowser
 from .consumer import MessageConsumer, QueueConsumer, now
 from .dispatcher import Dispatcher, Job
 from .inbox import ReceivedMessage
 from .message_factory import MessageMaker
 from .producer import CompletionListener, MessageProducer, SendOptions
-from .questions import Question
+from .questions import Question, QueueRequests
 from .recipient import LEASE, PREFIX, Declaration, Recipient, check_lease, subscription_of
 from .subscriptions import (
     Subscription,
@@ -106,9 +108,10 @@ class Session(MessageMaker):
         self.check_open()
         return self.connection.create_temporary_topic()
 
-    def create_temporary_queue(self) -> NoReturn:
-        """Raises `JMSError`: there are none."""
-        raise JMSError("there are no temporary queues: a broker's file or an operator declares queues; use a temporary topic", "queues")
+    def create_temporary_queue(self) -> TemporaryQueue:
+        """A queue that ends with this connection, and that only it consumes from. Raises `JMSError` where the broker has no queues."""
+        self.check_open()
+        return self.connection.create_temporary_queue()
 
     def create_producer(self, destination: Destination | None = None) -> MessageProducer:
         """destination None: given with each send."""
@@ -466,7 +469,9 @@ class Session(MessageMaker):
         connection = self.connection
         name = connection.client_id
         link_id = connection.subscriptions.free_queue_client_id(name, queue.name) if name else connection.link_id()
-        return self._add_consumer(Subscription(queue, address, link_id, prefetch=connection.settings.queue_prefetch), QueueConsumer)
+        said = ((KEY, queue.key),) if isinstance(queue, TemporaryQueue) else ()
+        subscription = Subscription(queue, address, link_id, prefetch=connection.settings.queue_prefetch, said=said)
+        return self._add_consumer(subscription, QueueConsumer)
 
     def create_durable_consumer(self, topic: Topic, name: str, selector: str = "", no_local: bool = False) -> MessageConsumer:
         """A consumer of a subscription that collects messages until `unsubscribe(name)`, also without a consumer. One consumer at a time.

@@ -24,6 +24,7 @@ class Subscription:
     client_id: MQTT client identifier of the consumer's link.
     name: of a durable or shared subscription.
     user: User Properties of CONNECT.
+    said: User Properties of SUBSCRIBE.
     prefetch: Receive Maximum; 0: that of the settings.
     """
 
@@ -37,6 +38,7 @@ class Subscription:
     no_local: bool = False
     user: tuple[tuple[str, str], ...] = ()
     prefetch: int = 0
+    said: tuple[tuple[str, str], ...] = ()
 
     @property
     def identifier(self) -> int:
@@ -72,7 +74,7 @@ class SubscriptionRegistry:
     def has_topic(self, filter_: str) -> bool:
         """Whether some consumer consumes from this topic filter."""
         with self._lock:
-            return any(each.topic.name == filter_ for each in self._subscriptions.values())
+            return any(each.topic.address == filter_ for each in self._subscriptions.values())
 
     def free_client_id(self, client_id: str, name: str, instance: str) -> str:
         """The MQTT client identifier for one more consumer of a shared durable subscription."""

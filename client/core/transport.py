@@ -129,9 +129,8 @@ class Link(Protocol):
         Messages of QoS 1 and 2 survive any number of reconnections, in order. QoS 0 fails at once without a connection.
         """
 
-    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
-        """Subscribe, without retained messages. identifier: Subscription Identifier, 0 for none. selector: for transports that evaluate
-        selectors, ``""`` for none."""
+    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, said: tuple[tuple[str, str], ...] = ()) -> None:
+        """Subscribe, without retained messages. identifier: Subscription Identifier, 0 for none. said: User Properties of SUBSCRIBE."""
 
     def unsubscribe(self, filter_: str, done: Done) -> None: ...
 
@@ -151,10 +150,6 @@ class Link(Protocol):
 
 class Transport(Protocol):
     """A network, with any number of links."""
-
-    @property
-    def evaluates_selectors(self) -> bool:
-        """Whether the network evaluates selectors. If not, the client does."""
 
     @property
     def declares(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from ...base.queues import PREFIX
+from ...base.queues import TEMPORARY as TEMPORARY_QUEUE
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter, check_topic
 from ..core.errors import InvalidDestinationError, JMSError
@@ -71,8 +72,30 @@ class TemporaryTopic(Topic):
         self.connection.delete_temporary_topic(self)
 
 
+class TemporaryQueueOwner(Protocol):
+    """The connection that made a temporary queue."""
+
+    def delete_temporary_queue(self, queue: TemporaryQueue) -> None:
+        """Raises `JMSError` while the queue has consumers."""
+
+
 class TemporaryQueue(Queue):
-    """A queue of one connection. There is none: a broker's file or an operator declares queues."""
+    """A queue that its broker has made for one connection. It ends with it, and only that connection may consume from it (6.2.2).
+
+    key: what its broker wants to know of consumers.
+    """
+
+    connection: TemporaryQueueOwner
+    key: str
+
+    def __init__(self, name: str, key: str, connection: TemporaryQueueOwner) -> None:
+        super().__init__(name)
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "connection", connection)
+
+    def delete(self) -> None:
+        """Its messages go too. Raises `JMSError` while consumers use it."""
+        self.connection.delete_temporary_queue(self)
 
 
 def no_queues(what: str) -> JMSError:
@@ -82,6 +105,11 @@ def no_queues(what: str) -> JMSError:
         "use a topic, or a shared durable subscription for a pool of consumers",
         "queues",
     )
+
+
+def is_temporary(destination: Destination) -> bool:
+    """Whether a destination ends with the connection that made it."""
+    return destination.name.startswith(TEMPORARY_QUEUE if isinstance(destination, Queue) else TEMPORARY)
 
 
 def destination_of(topic: str) -> Destination:

@@ -30,7 +30,6 @@ class MetabrokerTransport:
     durable_sends: messages are sent through a durable session.
     """
 
-    evaluates_selectors = False
     declares = False
 
     def __init__(self, community: Network, login: RemoteLogin, probe: float, durable_sends: bool = False) -> None:
@@ -92,7 +91,7 @@ class RemoteLink:
     def publish(self, publication: Publication, done: Done) -> None:
         self._call(lambda now: self._machine.publish(publication, done, now))
 
-    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
+    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, said: tuple[tuple[str, str], ...] = ()) -> None:
         self._call(lambda now: self._machine.subscribe(filter_, qos, done, now))
 
     def unsubscribe(self, filter_: str, done: Done) -> None:

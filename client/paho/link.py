@@ -69,6 +69,15 @@ class _Token(NamedTuple):
     qos: int
 
 
+class _Wanted(NamedTuple):
+    """A subscription. done: until it is answered. said: User Properties of SUBSCRIBE."""
+
+    qos: int
+    identifier: int
+    done: Done | None
+    said: tuple[tuple[str, str], ...]
+
+
 @dataclass(eq=False, slots=True)
 class _Sending:
     """A publication that waits or is under way. connection: number of the connection that sent it first."""
@@ -102,7 +111,7 @@ class PahoLink:
         self.has_queues = False
         self._waiting: deque[_Sending] = deque()
         self._under_way: dict[int, _Sending] = {}  # by packet identifier, in the order of sending
-        self._subscriptions: dict[str, tuple[int, int, Done | None]] = {}  # filter -> QoS, identifier, done until it is answered
+        self._subscriptions: dict[str, _Wanted] = {}  # by filter
         self._renewing: set[str] = set()  # filters asked for again, until the broker has answered
         self._unsubscriptions: dict[str, Done] = {}
         self._asked: dict[int, str] = {}  # packet identifier of SUBSCRIBE or UNSUBSCRIBE -> filter
@@ -121,8 +130,8 @@ class PahoLink:
             return
         self._transport.call(lambda: self._publish(publication, packed, done))
 
-    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
-        self._transport.call(lambda: self._subscribe(filter_, qos, identifier, done))
+    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, said: tuple[tuple[str, str], ...] = ()) -> None:
+        self._transport.call(lambda: self._subscribe(filter_, qos, identifier, done, said))
 
     def unsubscribe(self, filter_: str, done: Done) -> None:
         self._transport.call(lambda: self._unsubscribe(filter_, done))
@@ -143,12 +152,12 @@ class PahoLink:
         else:
             self._waiting.append(_Sending(publication, packed, done))
 
-    def _subscribe(self, filter_: str, qos: int, identifier: int, done: Done) -> None:
+    def _subscribe(self, filter_: str, qos: int, identifier: int, done: Done, said: tuple[tuple[str, str], ...]) -> None:
         if self._ended or self._closing is not None:
             done(self._refusal or ENDED)
             return
         superseded = self._unsubscriptions.pop(filter_, None)
-        self._subscriptions[filter_] = (qos, identifier, done)
+        self._subscriptions[filter_] = _Wanted(qos, identifier, done, said)
         if self._up:
             self._send_subscribe(filter_)
         if superseded is not None:
@@ -342,7 +351,7 @@ class PahoLink:
             self._transport.watch(self, sock, 0)
             sock.close()
         open_requests = [sending.done for sending in (*self._waiting, *self._under_way.values())]
-        open_requests += [done for *_, done in self._subscriptions.values() if done is not None] + list(self._unsubscriptions.values())
+        open_requests += [one.done for one in self._subscriptions.values() if one.done is not None] + list(self._unsubscriptions.values())
         for done in open_requests:
             done(outcome)
         if self._closing is not None:
@@ -373,12 +382,13 @@ class PahoLink:
         self._under_way.clear()
 
     def _send_subscribe(self, filter_: str) -> None:
-        qos, identifier, _ = self._subscriptions[filter_]
-        properties = None
-        if identifier:
-            properties = _properties(PacketTypes.SUBSCRIBE)
-            properties.SubscriptionIdentifier = identifier
-        options = SubscribeOptions(qos, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+        wanted = self._subscriptions[filter_]
+        properties = _properties(PacketTypes.SUBSCRIBE) if wanted.identifier or wanted.said else None
+        if properties is not None and wanted.identifier:
+            properties.SubscriptionIdentifier = wanted.identifier
+        if properties is not None and wanted.said:
+            properties.UserProperty = list(wanted.said)
+        options = SubscribeOptions(wanted.qos, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
         _, packet = self._client.subscribe(filter_, options=options, properties=properties)
         if packet is not None:
             self._asked[packet] = filter_
@@ -407,12 +417,12 @@ class PahoLink:
         self.has_queues = HAS_QUEUES in getattr(properties, "UserProperty", ())
         if not flags.session_present:
             self._send_again()
-        for filter_, (*_, done) in list(self._subscriptions.items()):
-            if not flags.session_present or done is not None:
+        for filter_, wanted in list(self._subscriptions.items()):
+            if not flags.session_present or wanted.done is not None:
                 self._send_subscribe(filter_)
         for filter_ in list(self._unsubscriptions):
             self._send_unsubscribe(filter_)
-        self._renewing = {filter_ for filter_, (*_, done) in self._subscriptions.items() if done is None and not flags.session_present}
+        self._renewing = {filter_ for filter_, one in self._subscriptions.items() if one.done is None and not flags.session_present}
         if not self._renewing:
             self._handler.connected(flags.session_present)
 
@@ -459,12 +469,13 @@ class PahoLink:
         filter_ = self._asked.pop(packet, None)
         if filter_ is None or filter_ not in self._subscriptions:
             return
-        qos, identifier, done = self._subscriptions[filter_]
+        wanted = self._subscriptions[filter_]
+        done = wanted.done
         outcome = Outcome(reasons[0].value, getattr(properties, "ReasonString", ""))
         if outcome.failed:
             del self._subscriptions[filter_]
         else:
-            self._subscriptions[filter_] = (qos, identifier, None)
+            self._subscriptions[filter_] = wanted._replace(done=None)
         if done is not None:
             done(outcome)
         elif outcome.failed:

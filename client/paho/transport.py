@@ -55,7 +55,6 @@ class Timer(Protocol):
 class PahoTransport:
     """See `core.transport.Transport`. The thread starts with the first link and ends with `close`."""
 
-    evaluates_selectors = False
     declares = True
 
     def __init__(self, network: Network) -> None:

@@ -524,6 +524,14 @@ class Queue(Stock):
             for part in block.parts:
                 self.expire_part(part, at, length, now)
 
+    def empty(self, now: int) -> Iterator[None]:
+        """Everything is withdrawn, and nobody is a subscriber any more; in steps. Nothing is put meanwhile."""
+        for block in list(self.blocks.values()):
+            self.withdraw(block, 0, block.count, now)
+            yield
+        for subscriber in list(self.subscribers):
+            yield from self.unsubscribe(subscriber, now)
+
     def delete(self, block: Block, at: int, now: int) -> None:
         """A message that was only PUT is DELETED: it does not count. Raises IllegalMove."""
         if block.hidden is None or at not in block.hidden:

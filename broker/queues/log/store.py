@@ -76,7 +76,7 @@ class LogStore:
     may_go: asked before a segment goes, with the time when its retention was over. where: the segments; None: those of the kind.
     held: asked before messages are given to members: whether no other broker can have the store.
     claims: of queues that came from another log. chunk: what is copied from another log with the next commit. moving: queues come or go,
-    and no segment goes.
+    and no segment goes. eager: when a segment begins, it is looked at once whether others may go.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LogStore:
         self.full: str | None = None
         self.parcels: set[bytes] = set()
         self.carry: Carry | None = None
-        self.trim_soon = False
+        self.trim_soon = self.eager = False
         self._where = where if where is not None else segments_in(folder, kind, durability)
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
@@ -424,6 +424,7 @@ class LogStore:
         if batch.made is not None:  # the loop learns of it now: until here it was the writer's
             self._segments[batch.segment] = self._current = batch.made
             self._retry_new = False
+            self.trim_soon = self.trim_soon or self.eager
             if self.carry is not None:
                 self.carry.know(batch.made)
         for queue in self.queues.values():
@@ -643,6 +644,7 @@ class LogStore:
         if queue is not None and self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
         self.claims.drop(number)
+        self._named = {one for one in self._named if one[0] != number}
         for segment in self._segments:
             self._segments[segment].forget(number)
 

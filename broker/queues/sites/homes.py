@@ -9,8 +9,9 @@ What it does not know: what is done with a queue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+from ....base.queues import TEMPORARY
 from ....base.quoting import quoted
 from .keeping import Keeping
 
@@ -18,11 +19,12 @@ log = logging.getLogger("mqmesh.broker")
 
 
 class Homes:
-    """Queues of other sites. own: names of the queues that have their home here, now."""
+    """Queues of other sites. own: names of the queues that have their home here, now. maker: says where a temporary queue is elsewhere."""
 
     def __init__(self, own: Collection[str], keeping: Keeping) -> None:
         self._own = own
         self._keeping = keeping
+        self.maker: Callable[[str], int | None] = lambda name: None
         self._of: dict[int, dict[str, bool]] = {}
         self._terms: dict[int, dict[str, int]] = {}
         self._home: dict[str, int] = {}
@@ -85,7 +87,8 @@ class Homes:
 
     def home(self, name: str) -> int | None:
         """The number of the broker that is home of a queue; None: none is known, or it is this one."""
-        return self._home.get(name)
+        found = self._home.get(name)
+        return self.maker(name) if found is None and name.startswith(TEMPORARY) else found
 
     @property
     def known(self) -> bool:

@@ -17,12 +17,14 @@ import secrets
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ....base.queues import TEMPORARY
 from ....base.quoting import quoted
 from ....mesh.wire.visited import numbers
 from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason
 from ..refused import Refused
 from ..seats import Place
+from ..temporary import home_of
 from . import wire
 from .arrivals import Arrivals, Put
 from .asking import ASK, TOLD, Asking
@@ -33,6 +35,7 @@ from .keeping import BACK, Keeping
 
 if TYPE_CHECKING:
     from ....mesh.node.actions import Event
+    from ....mesh.wire.identity import Identity
     from ....mqtt.batch.batch import Batch
     from ....mqtt.publish import PublishProperties
     from ...persistence.commits import Persistence
@@ -87,6 +90,10 @@ class Members(Protocol):
     def name(self, number: int) -> str:
         """A broker's name, or its number in figures."""
 
+    @property
+    def identity(self) -> Identity:
+        """Who this broker is."""
+
 
 class Sites:
     """See the module.
@@ -120,6 +127,7 @@ class Sites:
     def join_mesh(self, node: Members, posts: Posts) -> None:
         """The broker is a member of a mesh."""
         self._node, self.posts = node, posts
+        self.homes.maker = self._maker
         self.asking.join_mesh(posts)
         for kind, received, returned in (
             (wire.HOMES, self._homes, None),
@@ -146,6 +154,8 @@ class Sites:
     def event(self, event: Event) -> None:
         """Members of the mesh come and go."""
         number: Any = event.fields.get("number")
+        if event.name in ("member_up", "member_forgotten"):
+            self._changed({f"{TEMPORARY}{number}/#"})
         if event.name == "member_up":
             self._told.discard(number)
             self.context.loop.call_soon(self._meet, number)
@@ -198,6 +208,12 @@ class Sites:
         self._here.stand(self._guests.pop(key))
 
     # ---- homes
+
+    def _maker(self, name: str) -> int | None:
+        """The other broker that has made a temporary queue; None: it is not known here."""
+        number = home_of(name)
+        here = self._node is None or number is None or number == self._node.identity.number or not self._node.known() >> number & 1
+        return None if here else number
 
     def _homes(self, origin: int, body: bytes) -> None:
         post = wire.decode_homes(body)
@@ -308,7 +324,7 @@ class Sites:
             self.arrivals.arrive(wire.encode(post))
         elif home is not None and self._node is not None and self._node.known() >> home & 1:
             self._send(1 << home, wire.PUT, wire.encode(post))
-        else:
+        elif not post.name.startswith(TEMPORARY):
             return
         del self._back[post.parcel]
         self.keeping.put_parcel(BACK, post.parcel, None)
@@ -368,7 +384,7 @@ class Sites:
     def _join(self, origin: int, body: bytes) -> None:
         post = wire.decode_join(body)
         queue = self._here.queue_here(post.name)
-        if queue is None:
+        if queue is None or post.name.startswith(TEMPORARY):
             return
         key = post.name, post.client, origin
         if key in self._guests:
@@ -461,7 +477,7 @@ class Sites:
         """From time to time."""
         self.arrivals.look()
         self._pass_on()
-        if self._told and self._node is not None and self._here.full_here() != self._full:
+        if self._node is not None and self._here.full_here() != self._full:
             self._tell(self._node.live())
 
 

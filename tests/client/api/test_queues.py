@@ -26,12 +26,11 @@ from mqmesh.client import (
     MessageConsumer,
     Queue,
     ResourceAllocationError,
-    Session,
     Topic,
     TransactionRolledBackError,
 )
-from mqmesh.client.api.browser import QueueRequests
 from mqmesh.client.api.consumer import QueueConsumer
+from mqmesh.client.api.questions import QueueRequests
 from mqmesh.client.core.settings import Waiter
 from mqmesh.client.message.wire import encode
 from support.brokers import RunningBroker, running_broker
@@ -475,7 +474,6 @@ def test_members_have_names_that_stay(broker: Broker, queue: Queue, name: str) -
 
 
 def test_what_is_refused_says_why(broker: Broker, shop: Context, queue: Queue) -> None:
-    session: Session = shop.session
     with pytest.raises(InvalidDestinationError, match="no queue"):
         put(shop, Queue("unknown"), "a")
     with pytest.raises(InvalidDestinationError):
@@ -489,8 +487,6 @@ def test_what_is_refused_says_why(broker: Broker, shop: Context, queue: Queue) -
     for selector, no_local in (("n > 1", False), ("", True)):
         with pytest.raises(JMSError, match="no selectors"):
             shop.create_consumer(queue, selector, no_local)
-    with pytest.raises(JMSError, match="no temporary queues"):
-        session.create_temporary_queue()
     with shop.create_browser(Queue("small")) as browser:
         if not list(browser):
             put(shop, Queue("small"), "a")

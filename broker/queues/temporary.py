@@ -1,0 +1,127 @@
+"""Temporary queues: a client makes one by a request, and it ends with the session of that client (docs/queues.md, "Temporary queues").
+
+    temporary/HOME/TOKEN     HOME: the number of this broker in its mesh, so that every other one knows where it is; 0 outside a mesh
+
+Only its maker consumes from it, and whoever has the key that its maker was told: a client that has a connection for each consumer.
+
+Its messages are in memory (`log/memory.py`), because nothing of them is to outlive the broker.
+
+What it does not know: who may make one, and who may put.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...base.queues import PREFIX, TEMPORARY
+from ...base.quoting import quoted
+from ...mqtt.errors import UsageError
+from .committer import Then
+from .core.rules import Rules
+from .log.memory import MEMORY
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+    from .core.queue import Queue
+    from .shell import Queues
+
+MOST_EACH, MOST = 16, 1000  # queues of one client, and of a broker
+MOST_MESSAGES, MOST_BYTES = 10_000, 16 << 20  # in one queue
+
+
+class Made(NamedTuple):
+    """One of them. key: with which others consume from it."""
+
+    session: Session
+    key: str
+
+
+class Temporary:
+    """Those of one broker. number: of the broker in its mesh."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._made: dict[str, Made] = {}
+        self._of: dict[Session, list[str]] = {}
+        self.number = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._made
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def new_name(self) -> str:
+        """A name that nobody guesses."""
+        return f"{TEMPORARY}{self.number}/{secrets.token_hex(12)}"
+
+    def make(self, session: Session, name: str) -> dict[str, str]:
+        """A client has a queue from now on: the name, and the key. Raises UsageError."""
+        mine = self._of.setdefault(session, [])
+        if len(mine) >= MOST_EACH:
+            raise UsageError(f"a client has at most {MOST_EACH} temporary queues: delete one")
+        if len(self._made) >= MOST:
+            raise UsageError(f"a broker has at most {MOST:,} temporary queues: use a queue that is declared")
+        queues = self._queues
+        made = self._made[name] = Made(session, secrets.token_hex(16))
+        mine.append(name)
+        rules = Rules(store=MEMORY, messages=MOST_MESSAGES, bytes=MOST_BYTES)
+        queues.settings.rules[name], queues.settings.subscribers[name] = rules, []
+        queues.store.begin_temporary(name, rules)
+        queues.ways_changed({PREFIX + name})
+        return {"queue": name, "key": made.key}
+
+    def maker(self, name: str) -> Session | None:
+        """Whose queue it is; None: it is none of these."""
+        made = self._made.get(name)
+        return made.session if made is not None else None
+
+    def may_consume(self, session: Session, name: str, keys: list[str]) -> bool:
+        """Whether a client may consume from a queue; it may from all that are not temporary. keys: that it knows."""
+        if not name.startswith(TEMPORARY):
+            return True
+        made = self._made.get(name)
+        return made is not None and (made.session is session or any(hmac.compare_digest(made.key.encode(), one.encode()) for one in keys))
+
+    def ended(self, session: Session) -> None:
+        """A session is over, and so are its queues."""
+        for name in self._of.pop(session, ()):
+            self._end(name, lambda text: None)
+
+    def delete(self, name: str, then: Callable[[str | None], None]) -> None:
+        """A queue of a client ends before the session does. then: called when nothing of it is left."""
+        mine = self._of[self._made[name].session]
+        mine.remove(name)
+        self._end(name, then)
+
+    def _end(self, name: str, then: Callable[[str | None], None]) -> None:
+        queues = self._queues
+        del self._made[name]
+        del queues.settings.rules[name], queues.settings.subscribers[name]
+        queues.ways_changed({PREFIX + name})
+        queues.stand_all(name)
+        queues.after_commit(queues.store.queues[name], Then(lambda text: self._empty(name, then)))
+
+    def _empty(self, name: str, then: Callable[[str | None], None]) -> None:
+        """What was put is there, or was refused, and nothing more comes."""
+        turns, queue = self._queues.context.turns, self._queues.store.queues[name]
+        turns.run(turns.broker, self._emptied(queue, then), f"queue={quoted(name)} work=queue-delete")
+
+    def _emptied(self, queue: Queue, then: Callable[[str | None], None]) -> Iterator[None]:
+        yield from queue.empty(self._queues.now())
+        self._queues.after_commit(queue, Then(partial(self._forget, queue.name, then)))
+
+    def _forget(self, name: str, then: Callable[[str | None], None], text: str | None) -> None:
+        self._queues.store.end_temporary(name)
+        then(text)
+
+
+def home_of(name: str) -> int | None:
+    """The number of the broker that has made a temporary queue; None: that is no such name."""
+    parts = name.split("/")
+    number = parts[1] if len(parts) == 3 and name.startswith(TEMPORARY) else ""
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 6 else None
