@@ -14,6 +14,7 @@ ANSWER = "$mqmesh/queues/answer"
 HAS_QUEUES = ("mqmesh-queues", "1")  # CONNACK of a broker that has queues
 
 # what a client says that subscribes
+SELECTOR = "mqmesh-selector"  # which messages it wants, in the language of Jakarta Messaging
 KEY = "mqmesh-key"  # of a temporary queue: who has it is as good as who made the queue
 
 # what publishers say of a message

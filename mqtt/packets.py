@@ -108,7 +108,7 @@ class Subscription:
     """A topic filter with its Subscription Options (3.8.3.1).
 
     filter: as sent, ``$share/group/...`` included. retain_handling: 0 send retained messages, 1 only for a new
-    subscription, 2 do not send.
+    subscription, 2 do not send. selector: which messages of a queue are wanted, as a user property says; it is no option of MQTT.
     """
 
     filter: str
@@ -116,6 +116,7 @@ class Subscription:
     no_local: bool = False
     retain_as_published: bool = False
     retain_handling: int = 0
+    selector: str = ""
 
 
 @dataclass(slots=True)

@@ -107,6 +107,12 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         if wrong is not None:
             _suback(connection, packet, [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.subscriptions), answer=False, text=wrong)
             return
+    queues = connection.site.queues
+    if queues is not None and Property.USER_PROPERTY in packet.properties:
+        wrong = queues.wrong_selector(packet)
+        if wrong is not None:
+            _suback(connection, packet, [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.subscriptions), answer=False, text=wrong)
+            return
     _go(connection, _subscribe(connection, session, packet), len(packet.subscriptions))
 
 
@@ -204,6 +210,8 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     if refusal is not None:
         site.router.access.denied(connection.client_id, connection.user, topic_filter, refusal)
         return Reason.NOT_AUTHORIZED
+    if subscription.selector and queues is not None and queues.no_room_for(subscription):
+        return Reason.QUOTA_EXCEEDED
     if topic_filter in session.subscriptions:
         return None
     persistence = site.persistence

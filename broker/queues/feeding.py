@@ -5,14 +5,15 @@ A look at a queue costs what is given, and not what members there are: those are
     it has no room            -> it is passed over, until it has less, or its connection takes more (`wake`)
     there is nothing for it   -> it is passed over, until a lane of it has something (`Stock.fresh`)
 
-Members that have room again come first, then those whose turn it is.
+Members that have room again come first, then those whose turn it is. Of these, those with a selector come first: what fits nobody in
+particular is for all others. One that finds nothing that fits asks for all that have the same selector.
 
 What it does not know: publishers, how a message is sent, commits.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from .core.queue import Queue
     from .sites.guests import Guest
 
+LOOKS = 512  # messages that are looked at for members with selectors before everybody else has a turn
+LOOK = 4  # messages that could be given in the time that one is looked at
+MOST_SELECTORS = 100  # different ones at a queue
+
 Give = Callable[["Seat | Guest", int], int]  # give a member messages, at most so many: how many
 
 
@@ -34,7 +39,7 @@ class Row:
 
     named: seats by the name of their member: two, if clients of two sites have one name. free: those that may have room, the one whose turn
     it is first. woken: of these, those that may have something to take that they had no room for. untold: those that ask for messages,
-    and do not know that there are some.
+    and do not know that there are some. choosy: as free, of members with selectors, by these. selectors: of all who sit here.
     """
 
     def __init__(self, queue: Queue, give: Give) -> None:
@@ -43,6 +48,8 @@ class Row:
         self._seats: set[Seat | Guest] = set()
         self._named: dict[str, list[Seat | Guest]] = {}
         self._free: OrderedDict[Seat | Guest, None] = OrderedDict()
+        self._choosy: dict[str, OrderedDict[Seat | Guest, None]] = {}
+        self.selectors: Counter[str] = Counter()
         self._woken: OrderedDict[Seat | Guest, None] = OrderedDict()
         self._untold: dict[PullSeat | PullGuest, None] = {}
 
@@ -56,6 +63,8 @@ class Row:
         if seat not in self._seats:
             self._seats.add(seat)
             self._named.setdefault(seat.member.name, []).append(seat)
+            if seat.selector:
+                self.selectors[seat.selector] += 1
             self._queue.join(seat.member.name)
         if isinstance(seat, PullSeat | PullGuest):
             self.tell(seat)
@@ -66,7 +75,11 @@ class Row:
         if seat not in self._seats:
             return False
         self._seats.remove(seat)
-        self._free.pop(seat, None)
+        self._line(seat).pop(seat, None)
+        if seat.selector:
+            self.selectors[seat.selector] -= 1
+            if not self.selectors[seat.selector]:
+                del self.selectors[seat.selector], self._choosy[seat.selector]
         self._woken.pop(seat, None)
         if isinstance(seat, PullSeat | PullGuest):
             self._untold.pop(seat, None)
@@ -79,11 +92,16 @@ class Row:
     def wake(self, seat: Seat | Guest) -> None:
         """It may have room again."""
         if seat in self._seats:
-            self._free[seat] = self._woken[seat] = None
+            self._line(seat)[seat] = self._woken[seat] = None
+
+    def _line(self, seat: Seat | Guest) -> OrderedDict[Seat | Guest, None]:
+        """Where it waits for its turn."""
+        return self._choosy.setdefault(seat.selector, OrderedDict()) if seat.selector else self._free
 
     def again(self) -> None:
         """Nothing could be given just now, whatever there is: all are looked at next time."""
-        self._woken.update(self._free)
+        for line in (self._free, *self._choosy.values()):
+            self._woken.update(line)
 
     def tell(self, seat: PullSeat | PullGuest) -> None:
         """A member that asks is to be told when something is available."""
@@ -91,11 +109,13 @@ class Row:
         self._untold[seat] = None
 
     def feed(self, most: int, now: float) -> tuple[int, bool]:
-        """Give the members what they have room for, in turns: how many messages at most `most`, and whether there is more to be given.
-
-        now: of the loop's clock.
+        """Give the members what they have room for, in turns: what that costs, in messages at most `most`, and whether there is more to be
+        given, or looked at. now: of the loop's clock.
         """
         queue = self._queue
+        queue.looks.left = LOOKS
+        queue.eased.update(queue.looking)
+        queue.looking.clear()
         for member in queue.eased:
             for seat in self._named.get(member.name, ()):
                 self.wake(seat)
@@ -117,11 +137,19 @@ class Row:
             one.alert(now)
             if one.told:
                 del self._untold[one]
-        return most - left, left <= 0
+        more = left <= 0 or bool(queue.looking)
+        return most - left + LOOK * (LOOKS - queue.looks.left), more
 
     def _share_out(self, lane: Lane, share: int, most: int) -> int:
-        """Give what a lane has to the members with room, in turns: how many messages."""
-        turns, left, idle = self._turns(lane), most, 0
+        """Give what a lane has to the members with room: how many messages."""
+        left = most
+        for selector in (*self._choosy, ""):
+            left -= self._share(lane, selector, share, left)
+        return most - left
+
+    def _share(self, lane: Lane, selector: str, share: int, most: int) -> int:
+        """Give it to those with one selector, or without, in turns."""
+        turns, left, idle = self._turns(lane, selector), most, 0
         while left > 0 and idle < len(turns):
             lane.prune()
             if lane.next is None:
@@ -130,26 +158,29 @@ class Row:
             turns.move_to_end(seat)
             given = self._serve(seat, min(share, left))
             left -= given
-            if seat in self._free:
-                idle = 0 if given else idle + 1
-            else:
+            if seat not in self._line(seat):
                 turns.pop(seat, None)
+            elif selector and not given and not lane.grouped:
+                break
+            else:
+                idle = 0 if given else idle + 1
         return most - left
 
-    def _turns(self, lane: Lane) -> OrderedDict[Seat | Guest, None]:
+    def _turns(self, lane: Lane, selector: str) -> OrderedDict[Seat | Guest, None]:
         """The members of a lane that may have room, in the order of their turns."""
+        line = self._choosy[selector] if selector else self._free
         single = self._queue.first_active if self._queue.rules.single else None
         if lane.group == ANYBODY and single is None:
-            return self._free
+            return line
         names = lane.group if single is None else [single.name]
-        return OrderedDict.fromkeys(seat for name in names for seat in self._named.get(name, ()) if seat in self._free)
+        return OrderedDict.fromkeys(seat for name in names for seat in self._named.get(name, ()) if seat in line)
 
     def _serve(self, seat: Seat | Guest, most: int) -> int:
-        room = min(most, seat.room())
+        room, line = min(most, seat.room()), self._line(seat)
         if room <= 0:
-            self._free.pop(seat, None)
+            line.pop(seat, None)
             return 0
         given = self._give(seat, room)
-        if given and seat in self._free:
-            self._free.move_to_end(seat)
+        if given and seat in line:
+            line.move_to_end(seat)
         return given

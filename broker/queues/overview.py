@@ -17,9 +17,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
+from ...base.selector.selector import SelectorError
 from ...mqtt.errors import UsageError
 from .core.blocks import CLEAN_BYTES, Block, Meta, Part
 from .core.queue import Queue, spans
+from .core.selection import Fits
 from .core.standing import publisher_of, standing
 from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of
 from .core.stock import Member
@@ -28,6 +30,7 @@ from .kept import Kept, Replacement
 from .log.dead import origin_of
 from .log.format import Damaged
 from .rows import content, iso
+from .seats import fits
 from .workflow.lineage import parents_in
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 MOST_PEEKED = 100  # messages of one answer
 MOST_WHOLE = 262_144  # bytes of payloads in one answer of whole messages; a larger message goes by itself
+MOST_LOOKED = 1000  # messages of one answer with a selector
 MOST_REDRIVEN = 10_000  # messages of one request
 MOST_SHOWN = 1000  # members of a queue in one answer
 MOST_BYTES = 262_144  # of names in the rows of one answer
@@ -111,21 +115,26 @@ class Overview:
             return "by a client, until its session ends"
         return "by a request" if name in self._queues.settings.declared else "in the file"
 
-    def peek(self, name: str, begin: int, most: int, payloads: bool, whole: bool = False) -> Walk:
+    def peek(self, name: str, begin: int, most: int, payloads: bool, whole: bool = False, selector: str = "") -> Walk:
         """Messages that are not at an end, from a position on. It changes nothing.
 
         payloads: with the first 4 KiB of each. whole: with all of each, and with its properties; fewer at a time where they are large.
+        selector: only those that fit; a page is of what was found in `MOST_LOOKED`, and may be empty.
         """
         queue = self.queue(name)
+        wanted = _fits(selector)
         found: list[dict[str, Any]] = []
-        size = names = 0
+        size = names = looked = 0
         block = queue.block_from(begin)
         while block is not None:
             with self._reading(queue, block):
                 for at in [one for start, count in queue.open_runs(block) for one in range(max(start, begin - block.first), start + count)]:
                     full = names > MOST_BYTES or (whole and size + block.lengths[at] > MOST_WHOLE)
-                    if len(found) == most or (found and full):
+                    if len(found) == most or (found and full) or looked == MOST_LOOKED:
                         return {"messages": found, "more": block.first + at}
+                    looked += bool(selector)
+                    if not wanted(block.meta(at), block.priority_of(at)):
+                        continue
                     row = self._message(queue, block, at, payloads and not whole)
                     if whole:
                         row |= self._whole(queue, block, at)
@@ -386,6 +395,14 @@ def _work(queue: Queue, member: Member, part: Part, at: int, do: str, now: int) 
         queue.journal(member.name, part, at, 1, now)
     else:
         queue.settle(member, part, at, 1, Subscriber.DONE if do == "done" else Subscriber.UNUSABLE, now)
+
+
+def _fits(selector: str) -> Fits:
+    """What says whether a message is wanted. Raises UsageError."""
+    try:
+        return fits(selector)
+    except SelectorError as error:
+        raise UsageError(str(error)) from None
 
 
 def _waits(block: Block, at: int) -> bool:

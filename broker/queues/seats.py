@@ -6,10 +6,16 @@ What it does not know: commits, publishers.
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...base.quoting import quoted
+from ...base.selector.selector import Selector
+from ...base.selector.values import lookup
+from ...mqtt.properties import Property, properties_in
+from .core.blocks import Meta
 from .core.queue import Queue
+from .core.selection import Fits
 from .core.states import IllegalMove, Step, Subscriber
 from .core.stock import Member
 from .offers import Offer, Tap
@@ -26,10 +32,14 @@ TURN = 256  # messages that one member gets before the next one gets some
 
 
 class Sitting(Protocol):
-    """A client's subscription to a queue of this site or another one. What becomes of its messages is said to where the queue is."""
+    """A client's subscription to a queue of this site or another one. What becomes of its messages is said to where the queue is.
+
+    selector: which messages its client wants; "": any.
+    """
 
     place: Place
     qos: int
+    selector: str
     suffix: bytes
 
     @property
@@ -79,13 +89,14 @@ class Place:
 
 
 class Bench:
-    """A member of a queue of this broker, wherever its client is: what it says of messages that it has."""
+    """A member of a queue of this broker, wherever its client is: what it says of messages that it has. selector: see `Sitting`."""
 
-    __slots__ = ("member", "queue")
+    __slots__ = ("member", "queue", "selector")
 
-    def __init__(self, queue: Queue, member: Member) -> None:
+    def __init__(self, queue: Queue, member: Member, selector: str) -> None:
         self.queue = queue
         self.member = member
+        self.selector = selector
 
     @property
     def name(self) -> str:
@@ -134,8 +145,8 @@ class Seat(Bench):
     __slots__ = ("place", "qos", "suffix")
     pulls = False
 
-    def __init__(self, place: Place, queue: Queue, member: Member, qos: int, suffix: bytes) -> None:
-        super().__init__(queue, member)
+    def __init__(self, place: Place, queue: Queue, member: Member, qos: int, suffix: bytes, selector: str) -> None:
+        super().__init__(queue, member, selector)
         self.place = place
         self.qos = qos
         self.suffix = suffix
@@ -154,6 +165,20 @@ class Seat(Bench):
     def send(self, offer: Offer, now: int) -> None:
         """Give it messages; it has room for them."""
         send(self, offer, now)
+
+
+@lru_cache(256)
+def fits(selector: str) -> Fits:
+    """What says whether a message is wanted. Raises SelectorError."""
+    if not selector:
+        return lambda meta, priority: True
+    parsed = Selector(selector)
+
+    def judge(meta: Meta, priority: int) -> bool:
+        found = properties_in(meta.properties)
+        return parsed.matches(lookup(found.get(Property.USER_PROPERTY, ()), found.get(Property.CORRELATION_DATA), priority))
+
+    return judge
 
 
 def send(seat: Sitting, offer: Offer, now: int) -> None:

@@ -18,8 +18,9 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...base.queues import ALERTS, KEY, PREFIX, TEMPORARY
+from ...base.queues import ALERTS, KEY, PREFIX, SELECTOR, TEMPORARY
 from ...base.quoting import quoted
+from ...base.selector.selector import SelectorError
 from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
@@ -28,7 +29,7 @@ from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import Subscriber
 from .declaring import Declared
-from .feeding import Row
+from .feeding import LOOKS, MOST_SELECTORS, Row
 from .handles import Handles, key_of
 from .log.format import Damaged
 from .log.port import Away
@@ -36,7 +37,7 @@ from .noting import Noting
 from .offers import Offer, merged, offers
 from .publishers import Publishers
 from .pulls import PullSeat, queue_of_alerts
-from .seats import Place, Seat, Sitting
+from .seats import Place, Seat, Sitting, fits
 from .settings import QueueSettings
 from .sharing import Sharing
 from .sites.away import AwaySeat
@@ -48,6 +49,7 @@ from .upkeep import AT_ONCE, Upkeep
 from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from ...mqtt.packets import Subscribe, Subscription
     from ..persistence.commits import Persistence
     from ..ports import Context
     from ..session.session import Session
@@ -199,6 +201,34 @@ class Queues:
         name = queue_of_alerts(topic_filter) or topic_filter[len(PREFIX) :]
         return self.temporary.may_consume(session, name, [value for key, value in said if key == KEY])
 
+    def wrong_selector(self, packet: Subscribe) -> str | None:
+        """Why the selector of a SUBSCRIBE is none; None: it is one, or there is none. The subscriptions of queues have it from now on."""
+        text = next((value for key, value in packet.properties.get(Property.USER_PROPERTY, ()) if key == SELECTOR), "").strip()
+        filters = [one for one in packet.subscriptions if self.may_subscribe(one.filter)] if text else []
+        try:
+            fits(text)
+        except SelectorError as error:
+            return f"{SELECTOR}: {error}" if filters else None
+        for one in filters:
+            one.selector = text
+        return None
+
+    def no_room_for(self, subscription: Subscription) -> bool:
+        """Whether a queue here has as many different selectors as it may."""
+        queue = self.queue_here(queue_of_alerts(subscription.filter) or subscription.filter[len(PREFIX) :])
+        return queue is not None and self.refusal(queue, subscription.selector) is not None
+
+    def refusal(self, queue: Queue, selector: str) -> str | None:
+        """Why nobody may be a member of a queue with a selector; None: that is possible."""
+        row = self._rows.get(queue)
+        try:
+            fits(selector)
+        except SelectorError as error:
+            return str(error)
+        if row is None or not selector or selector in row.selectors or len(row.selectors) < MOST_SELECTORS:
+            return None
+        return f"the members of queue {queue.name!r} have {MOST_SELECTORS} different selectors already"
+
     def owns(self, topic: str) -> bool:
         """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
         return self._declared or topic.startswith(PREFIX + TEMPORARY) or self.name_of(topic) is not None
@@ -304,7 +334,8 @@ class Queues:
         suffix = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
         qos = min(qos, 1)
         seat = place.seats.get(name)
-        if seat is not None and seat.pulls == bool(alerts):
+        wanted = session.subscriptions[topic_filter].selector
+        if seat is not None and seat.pulls == bool(alerts) and seat.selector == wanted:
             seat.qos, seat.suffix = qos, suffix
             return
         if seat is not None:
@@ -313,13 +344,17 @@ class Queues:
 
     def _take_seat(self, place: Place, name: str, qos: int, suffix: bytes) -> None:
         session, queue = place.session, self.queue_here(name)
-        pulls = PREFIX + name + ALERTS in session.subscriptions and PREFIX + name not in session.subscriptions
+        subscribed = session.subscriptions.get(PREFIX + name)
+        pulls = subscribed is None and PREFIX + name + ALERTS in session.subscriptions
+        if pulls:
+            subscribed = session.subscriptions[PREFIX + name + ALERTS]
+        selector = subscribed.selector if subscribed is not None else ""
         seat: Sitting
         if queue is None:
-            seat = self.sites.seat(place, name, qos, suffix, pulls)
+            seat = self.sites.seat(place, name, qos, suffix, pulls, selector)
         else:
             queue.subscribe(session.client_id)
-            seat = (PullSeat if pulls else Seat)(place, queue, queue.member(session.client_id), qos, suffix)
+            seat = (PullSeat if pulls else Seat)(place, queue, queue.member(session.client_id), qos, suffix, selector)
         place.seats[name] = seat
         if session.connection is not None:
             self._sit(seat)
@@ -408,6 +443,7 @@ class Queues:
 
     def sit(self, seat: Seat | Guest) -> None:
         """A member takes messages of a queue here from now on."""
+        seat.queue.choose(seat.member, seat.selector, fits(seat.selector))
         row = self._rows.get(seat.queue)
         if row is None:
             row = self._rows[seat.queue] = Row(seat.queue, self._give)
@@ -551,11 +587,12 @@ class Queues:
 
     def _pull(self, seat: PullSeat | PullGuest, most: int) -> tuple[int, int]:
         given = 0
+        seat.queue.looks.left = LOOKS
         while (room := min(most - given, seat.asked())) > 0 and (found := self._give(seat, room)):
             given += found
         row = self._rows[seat.queue]
         row.tell(seat)
-        if given:
+        if given or seat.member in seat.queue.looking:
             row.wake(seat)
             self.stir(seat.name)
         return given, seat.queue.waiting_for(seat.member)

@@ -97,6 +97,7 @@ KINDS: dict[str, tuple[type, str]] = {
     "member": (str, "the name of a member"),
     "dry_run": (bool, "true or false"),
     "whole": (bool, "true or false"),
+    "selector": (str, "a selector"),
     "force": (bool, "true or false"),
     "store": (str, "log, sqlite, lmdb or a URL"),
     "settings": (dict, "an object with the keys of a table [queues.NAME]"),
@@ -443,7 +444,9 @@ def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> Walk:
         if whole and not payloads:
             return {"error": DENIED}
         most = max(1, min(asked.get("most", 20), MOST_PEEKED))
-        return (yield from overview.peek(asked["name"], asked.get("from", 0), most, payloads, whole))
+        if "selector" in asked and not payloads:
+            return {"error": DENIED}  # whether messages fit says what is in them
+        return (yield from overview.peek(asked["name"], asked.get("from", 0), most, payloads, whole, asked.get("selector", "").strip()))
     if do == "needed":
         return overview.kept.needed(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 100), MOST_READ)))
     if do == "read":

@@ -41,7 +41,10 @@ class SessionState(NamedTuple):
 
 def encode_state(state: SessionState) -> bytes:
     """As it travels."""
-    subscriptions = [[s.filter, s.qos, s.no_local, s.retain_as_published, s.retain_handling, number] for s, number in state.subscriptions]
+    subscriptions = [
+        [s.filter, s.qos, s.no_local, s.retain_as_published, s.retain_handling, number, *([s.selector] if s.selector else [])]
+        for s, number in state.subscriptions
+    ]
     packed: bytes = msgpack.packb([FORM, state.expiry, state.user, subscriptions, state.received, state.released])
     return packed
 
@@ -52,7 +55,10 @@ def decode_state(data: bytes) -> SessionState:
         form, expiry, user, subscriptions, received, released = msgpack.unpackb(data)
         if form != FORM:
             raise ValueError(f"form {form}, this version reads {FORM}")
-        held = [(Subscription(topic, qos, local, published, handling), n) for topic, qos, local, published, handling, n in subscriptions]
+        held = [
+            (Subscription(topic, qos, local, published, handling, *selector), n)
+            for topic, qos, local, published, handling, n, *selector in subscriptions
+        ]
         return SessionState(expiry, user, held, received, [(first, count) for first, count in released])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise ValueError(f"a session's state: {error}") from None

@@ -15,7 +15,6 @@ from ..message.destinations import Queue
 from ..message.messages import Message
 from ..message.selector import Selector
 from ..message.wire import decode
-from .inbox import lookup
 from .questions import QueueRequests
 
 PAGE = 100  # messages of one answer at most
@@ -29,7 +28,7 @@ class QueueBrowser:
 
     def __init__(self, queue: Queue, selector: str, requests: QueueRequests, release: Callable[[QueueBrowser], None]) -> None:
         self.queue, self.message_selector = queue, selector or None
-        self._selector = Selector(selector) if selector.strip() else None
+        self._wanted = {"selector": Selector(selector).text} if selector.strip() else {}
         self._requests, self._release = requests, release
         self._closed = False
 
@@ -47,11 +46,9 @@ class QueueBrowser:
         while begin is not None:
             if self._closed:
                 raise IllegalStateError("the browser is closed")
-            page = self._requests.ask({"do": "peek", "name": self.queue.name, "from": begin, "most": PAGE, "whole": True})
+            page = self._requests.ask({"do": "peek", "name": self.queue.name, "from": begin, "most": PAGE, "whole": True, **self._wanted})
             begin = page["more"]
-            for message in map(_message_of, filter(lambda row: row["waits"], page["messages"])):
-                if self._selector is None or self._selector.matches(lookup(message)):
-                    yield message
+            yield from map(_message_of, filter(lambda row: row["waits"], page["messages"]))
 
     def close(self) -> None:
         """End the browser's link."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ...base.queues import KEY
+from ...base.queues import KEY, SELECTOR
 from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError, TransactionRolledBackError
 from ..core.settings import AckMode, Waiter
 from ..core.transport import Publication
@@ -450,7 +450,7 @@ class Session(MessageMaker):
     def create_consumer(self, destination: Destination, selector: str = "", no_local: bool = False) -> MessageConsumer:
         """A consumer whose subscription ends with it, or of a queue. no_local: without the messages that this connection sends.
 
-        A queue has no selectors and no no_local: a message that one consumer does not want waits for the others.
+        The selector of a consumer of a queue is judged by the broker: what does not fit waits for others. A queue has no no_local.
         """
         if isinstance(destination, Queue):
             return self._create_queue_consumer(destination, selector, no_local)
@@ -464,13 +464,16 @@ class Session(MessageMaker):
         self.check_open()
         address = filter_to_consume(queue)
         self.connection.check_destination(queue, consuming=True)
-        if selector.strip() or no_local:
-            raise JMSError(f"a consumer of the queue {queue.name!r} takes what comes: queues have no selectors and no no_local", "selector")
+        if no_local:
+            raise JMSError(f"a consumer of the queue {queue.name!r} takes what anybody sends: queues have no no_local", "no_local")
         connection = self.connection
         name = connection.client_id
         link_id = connection.subscriptions.free_queue_client_id(name, queue.name) if name else connection.link_id()
-        said = ((KEY, queue.key),) if isinstance(queue, TemporaryQueue) else ()
-        subscription = Subscription(queue, address, link_id, prefetch=connection.settings.queue_prefetch, said=said)
+        said = [(KEY, queue.key)] if isinstance(queue, TemporaryQueue) else []
+        if selector.strip():
+            said.append((SELECTOR, Selector(selector).text))
+        prefetch = connection.settings.queue_prefetch
+        subscription = Subscription(queue, address, link_id, selector=selector, prefetch=prefetch, said=tuple(said))
         return self._add_consumer(subscription, QueueConsumer)
 
     def create_durable_consumer(self, topic: Topic, name: str, selector: str = "", no_local: bool = False) -> MessageConsumer:

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..core.errors import JMSError
+from ..core.settings import Settings
+from ..core.transport import Transport
 from ..message.destinations import TemporaryQueue, no_queues
 from .questions import QueueRequests
 
-if TYPE_CHECKING:
-    from .connection import Connection
+
+class Owner(Protocol):
+    """The connection."""
+
+    transport: Transport
+    settings: Settings
+
+    def link_id(self) -> str: ...
+
+    def report(self, error: JMSError) -> None: ...
+
+    def delete_temporary_queue(self, queue: TemporaryQueue) -> None: ...
 
 
 class TemporaryQueues:
     """See the module. The link is opened with the first of them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Owner) -> None:
         self._connection = connection
         self._lock = threading.Lock()  # held while the broker is asked
         self._requests: QueueRequests | None = None

@@ -8,9 +8,10 @@ from typing import Any, TypeVar, cast
 
 import msgpack
 
+from ...base.selector.terms import Value
 from ..core.errors import MessageEOFError, MessageFormatError, MessageNotReadableError
 from .messages import Message
-from .values import BODY_KINDS, Typed, Value, convert, typed
+from .values import BODY_KINDS, Typed, convert, typed
 
 V = TypeVar("V")
 _FORMATS = {

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, TypeVar, cast
 
+from ...base.selector.terms import Value
 from ..core.errors import JMSError, MessageNotWriteableError
-from .values import Typed, Value, convert, typed
+from .values import Typed, convert, typed
 
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 V = TypeVar("V")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from ...base.selector.terms import Value
+from ...base.selector.values import BITS, value_of
 from ..core.errors import MessageFormatError
 
-Value = bool | int | float | str | bytes | None
 Typed = tuple[str, Value]  # kind, value
 
-_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 NUMBERS = ("byte", "short", "int", "long", "float", "double")
 PROPERTY_KINDS = frozenset(("boolean", *NUMBERS, "string"))
 BODY_KINDS = PROPERTY_KINDS | {"char", "bytes"}
@@ -55,10 +55,10 @@ def typed(value: Any, kind: str | None = None, kinds: frozenset[str] = PROPERTY_
         raise MessageFormatError(f"a value of kind {kind} cannot stand here")
     if value is None and kind in ("string", "bytes"):
         return kind, None
-    if kind in _BITS:
+    if kind in BITS:
         if not isinstance(value, int) or isinstance(value, bool):
             raise MessageFormatError(f"{value!r} is not a whole number")
-        if not -(1 << _BITS[kind] - 1) <= value < 1 << _BITS[kind] - 1:
+        if not -(1 << BITS[kind] - 1) <= value < 1 << BITS[kind] - 1:
             raise MessageFormatError(f"{value} does not fit into a {kind}")
         return kind, value
     if kind in ("float", "double"):
@@ -103,10 +103,9 @@ def _parsed(value: Value, kind: str) -> Value:
     if value is None:
         raise MessageFormatError(f"there is no value to be read as a {kind}")
     try:
-        number = float(str(value)) if kind in ("float", "double") else int(str(value))
+        return value_of(kind, str(value))
     except ValueError as error:
-        raise MessageFormatError(f"{value!r} cannot be read as a {kind}") from error
-    return typed(number, kind)[1]
+        raise MessageFormatError(f"{value!r} cannot be read as a {kind}: {error}") from error
 
 
 def text_of(kind: str, value: Value) -> str:

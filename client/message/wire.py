@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...base.queues import DELAY, DELIVERIES, HANDLE, POSITION, PRIORITY
+from ...base.selector.values import kinds_in
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic
 from ..core.errors import InvalidDestinationError, JMSError, MessageFormatError
@@ -136,7 +137,7 @@ def _decode_body(incoming: Incoming, kind: str | None) -> Message:
 
 
 def _decode_properties(values: dict[str, str], types: str) -> dict[str, Typed]:
-    kinds = dict(part.split("=", 1) for part in types.split(" ") if "=" in part)
+    kinds = kinds_in(types)
     made: dict[str, Typed] = {name: ("string", None) for name, kind in kinds.items() if kind == "null"}
     for name, value in values.items():
         try:

@@ -60,3 +60,8 @@ def test_work_queue(tmp_path: Path) -> None:
     assert printed[:2] == ["5 orders wait", "delivered 1 crane, today"]
     assert sorted(printed[2:-1]) == ["delivered 100 bolts", "delivered 200 nuts", "delivered 50 screws"]
     assert printed[-1] == "'???' is dead: given to members 5 times"
+
+
+def test_questions_to_a_queue_and_answers_to_a_temporary_one(tmp_path: Path) -> None:
+    config = f'listen = ["mqtt://127.0.0.1:1883"]\ndata = "{tmp_path / "data"}"\n\n[queues.questions]\n'
+    assert run_at_a_broker(EXAMPLES / "ask_a_queue.py", config, tmp_path) == ["How much? (en)", "Quanto? (pt)"]

@@ -20,11 +20,14 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from .plan import ANYBODY, Group
 from .states import HELD, OUTCOMES, Subscriber
+
+if TYPE_CHECKING:
+    from .selection import Selection
 
 WAITS, APART = 1, 2
 NOBODY = 0  # number of a member that is none
@@ -221,10 +224,10 @@ class Lane:
 
     apart: heap of messages with a priority of their own; one of them may be no more. apart_most: how long it may get.
     owners: message group, by `bucket_of` -> the member that has its messages. blocks: those that are not at an end. grouped: of these,
-    the ones whose messages have groups.
+    the ones whose messages have groups. selections: what members with selectors may take, by the selector.
     """
 
-    __slots__ = ("apart", "apart_most", "blocks", "group", "grouped", "owners", "ready", "waiting")
+    __slots__ = ("apart", "apart_most", "blocks", "group", "grouped", "owners", "ready", "selections", "waiting")
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -232,6 +235,7 @@ class Lane:
         self.apart: list[tuple[int, int, Part, int]] = []
         self.apart_most = SPARE
         self.owners: dict[int, int] = {}
+        self.selections: dict[str, Selection] = {}
         self.blocks = 0
         self.grouped = 0
         self.waiting = 0  # messages that are clean

@@ -18,11 +18,13 @@ What it does not know: clients, connections, files, clocks. Times are millisecon
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, WAITS, Block, Key, Lane, Meta, Part, bucket_of
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
+from .selection import Fits, Found, Selection
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
 from .stock import MOST_LANES, PRIORITY, Member, Move, Stock, expires_at
 
@@ -71,6 +73,7 @@ class Queue(Stock):
         heir = self.first_active
         if was_first and heir is not None:
             self.eased[heir] = None  # its turn has come
+        self._look_no_more(member)
         for part in list(member.held_in):
             for start, count in part.held_by(member.number):
                 self.give_back(member, part, start, count, now)
@@ -78,6 +81,22 @@ class Queue(Stock):
             self.fresh[lane] = None  # what was for this member, or for its groups, is for others
             for bucket in [one for one, owner in lane.owners.items() if owner == member.number]:
                 del lane.owners[bucket]
+            for selection in lane.selections.values() if lane.grouped else ():
+                selection.start()
+
+    def choose(self, member: Member, selector: str, fits: Fits) -> None:
+        """A member wants these messages only. selector: what stands for `fits`; "": it wants any."""
+        self._look_no_more(member)
+        member.selector, member.fits = selector, fits
+
+    def _look_no_more(self, member: Member) -> None:
+        """What fits a member's selector is not looked for any more, unless others have the same."""
+        for lane in member.lanes:
+            selection = lane.selections.get(member.selector)
+            if selection is not None:
+                selection.users.discard(member.number)
+                if not selection.users:
+                    del lane.selections[member.selector]
 
     @property
     def first_active(self) -> Member | None:
@@ -308,6 +327,9 @@ class Queue(Stock):
             if part.states[index] == WAITS:
                 self.free_again(part, index)
                 most -= self.give(member, part, index, 1, now, found)
+        if member.selector:
+            self._take_chosen(member, most, now, found)
+            return found
         passed: list[Lane] = []
         while most > 0:
             lane = self._next_lane(member, passed)
@@ -327,6 +349,31 @@ class Queue(Stock):
             start, count = part.free_run(most)
             most -= self.give(member, part, start, count, now, found)
         return found
+
+    def _take_chosen(self, member: Member, most: int, now: int, found: list[Slice]) -> None:
+        """What a member with a selector gets."""
+        while most > 0 and (chosen := self._chosen(member)) is not None:
+            _, part, at = chosen
+            lane, group = part.lane, part.block.meta(at).group
+            if group:
+                lane.owners[bucket_of(group)] = member.number
+            self.free_again(part, at)
+            most -= self.give(member, part, at, 1, now, found)
+
+    def _chosen(self, member: Member) -> Found | None:
+        """The first message that fits a member's selector; None: there is none, or nothing is left of `looks`."""
+        best: Found | None = None
+        for lane in member.lanes:
+            selection = lane.selections.get(member.selector)
+            if selection is None:
+                selection = lane.selections[member.selector] = Selection(lane, member.fits)
+            selection.users.add(member.number)
+            found = selection.next(self.looks, partial(_may_have, lane, member))
+            if found is not None and (best is None or found.key < best.key):
+                best = found
+        if not self.looks.left:
+            self.looking[member] = None
+        return best
 
     def give(self, member: Member, part: Part, start: int, count: int, now: int, found: list[Slice]) -> int:
         part.give(start, count, member.number)
@@ -373,6 +420,8 @@ class Queue(Stock):
             return False
         if any(part.states[index] == WAITS for part, index in member.reserved):
             return True
+        if member.selector:
+            return self._chosen(member) is not None
         passed: list[Lane] = []
         while (lane := self._next_lane(member, passed)) is not None:
             if not lane.grouped or any(True for _ in self._of_groups(member, lane)):
@@ -508,6 +557,7 @@ class Queue(Stock):
                 part.cursor = min(part.cursor, index)
             if part.states[index] == FREE:
                 self._set_apart(part, index, 1)
+                self._select(part, index, 1)
                 self._queue(part)
 
     def withdraw(self, block: Block, start: int, count: int, now: int) -> None:
@@ -599,6 +649,11 @@ class Queue(Stock):
             if 0 < item.key.expires <= now:
                 self.expire(item, 0, item.count, now)
         return any_due
+
+
+def _may_have(lane: Lane, member: Member, meta: Meta) -> bool:
+    """Whether the message group of a message is nobody else's."""
+    return not meta.group or lane.owners.get(bucket_of(meta.group), member.number) == member.number
 
 
 def spans(indexes: list[int]) -> list[tuple[int, int]]:

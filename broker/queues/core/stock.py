@@ -15,6 +15,7 @@ from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, ENDED_BYTES, FREE, NOB
 from .order import Order
 from .plan import ANYBODY, Group
 from .rules import Rules
+from .selection import Fits, Looks
 from .states import Subscriber
 from .timers import Timers
 
@@ -51,9 +52,10 @@ class Member:
     """Who takes messages.
 
     lanes: those that it belongs to. held, held_in: how many messages it has, and where. reserved: what is revealed again to it alone.
+    selector, fits: which messages it wants, "": any; and whether one is such.
     """
 
-    __slots__ = ("active", "held", "held_in", "lanes", "name", "number", "reserved")
+    __slots__ = ("active", "fits", "held", "held_in", "lanes", "name", "number", "reserved", "selector")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -63,13 +65,16 @@ class Member:
         self.held_in: dict[Part, int] = {}
         self.reserved: list[tuple[Part, int]] = []
         self.active = False
+        self.selector = ""
+        self.fits: Fits = lambda meta, priority: True
 
 
 class Stock:
     """What a queue has. See `Queue`. names: of members, by number. named_in: the last segment of the log that says so.
 
     For whoever gives messages to members, who takes them out. fresh: lanes in which something may be taken that could not before. eased:
-    members that have less than before, or for whom alone there is something.
+    members that have less than before, or for whom alone there is something. looks: how many messages are looked at for those with
+    selectors before everybody else has a turn. looking: members for which more is to be looked at then.
     """
 
     def __init__(self, name: str, rules: Rules, number: int = 1) -> None:
@@ -90,6 +95,8 @@ class Stock:
         self.changed: list[tuple[str, bool]] = []
         self.fresh: dict[Lane, None] = {}
         self.eased: dict[Member, None] = {}
+        self.looks = Looks()
+        self.looking: dict[Member, None] = {}
         self.waiting = self.held = self.size = 0
         self.freed = 0  # bytes of payloads that left memory with blocks that came to an end
         self.memory = self.gathering_memory = 0  # bytes that blocks stand for, without payloads
@@ -173,6 +180,7 @@ class Stock:
             part.lane.waiting += block.count
             part.lane.grouped += block.grouped
             self._queue(part)
+            self._select(part, 0, block.count)
         block.left = block.count * len(block.parts)
         self.waiting += block.left
         self.size += block.size
@@ -319,7 +327,13 @@ class Stock:
                 part.free += length
                 part.cursor = min(part.cursor, at)
                 self._set_apart(part, at, length)
+                self._select(part, at, length)
         self._queue(part)
+
+    def _select(self, part: Part, start: int, count: int) -> None:
+        """Those with selectors look at messages that may be taken."""
+        for selection in part.lane.selections.values() if part.free or part.lane.apart else ():
+            selection.add(part, start, count)
 
     def _set_apart(self, part: Part, start: int, count: int) -> None:
         """Of these messages, which are free, those with a priority of their own stand by themselves."""

@@ -65,6 +65,9 @@ class Here(Protocol):
     def full_here(self) -> dict[str, bool]:
         """All of them, with whether they take no more."""
 
+    def refusal(self, queue: Queue, selector: str) -> str | None:
+        """Why nobody may be a member with a selector; None: that is possible."""
+
     def sit(self, seat: Any) -> None:
         """A member takes messages of a queue here."""
 
@@ -331,9 +334,9 @@ class Sites:
 
     # ---- members here
 
-    def seat(self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool) -> AwaySeat:
+    def seat(self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool, selector: str) -> AwaySeat:
         """A client here is a member of a queue elsewhere, as soon as its home is known."""
-        seat = AwaySeat(place, name, qos, suffix, pulls, self._post, self._talks)
+        seat = AwaySeat(place, name, qos, suffix, pulls, selector, self._post, self._talks)
         self._seats.setdefault(name, {})[seat.client] = seat
         return seat
 
@@ -390,6 +393,9 @@ class Sites:
         if key in self._guests:
             self._gone(key)
         name = self._member_name(queue, post.client, origin)
+        if (text := self._here.refusal(queue, post.selector)) is not None:
+            log.warning("event=queue-selector-refused queue=%s member=%s text=%s", quoted(post.name), quoted(name), text)
+            return
         queue.subscribe(name)
         member = queue.member(name)
         if post.pulls:

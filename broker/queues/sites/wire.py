@@ -62,7 +62,8 @@ class PutPost(NamedTuple):
 
 
 class JoinPost(NamedTuple):
-    """A client takes messages, at most `most` at once. life: of its broker. pulls: only those that it asks for."""
+    """A client takes messages, at most `most` at once. life: of its broker. pulls: only those that it asks for. selector: only those that
+    fit."""
 
     life: int
     name: str
@@ -70,6 +71,7 @@ class JoinPost(NamedTuple):
     token: bytes
     most: int
     pulls: bool = False
+    selector: str = ""
 
 
 class LeavePost(NamedTuple):
@@ -175,7 +177,7 @@ def decode_put(body: bytes) -> PutPost:
 
 
 def decode_join(body: bytes) -> JoinPost:
-    return JoinPost(*fields(body, int, str, str, bytes, int, bool, left_out=(False,)))
+    return JoinPost(*fields(body, int, str, str, bytes, int, bool, str, left_out=(False, "")))
 
 
 def decode_alert(body: bytes) -> AlertPost:

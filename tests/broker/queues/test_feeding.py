@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues import feeding
+from mqmesh.broker.queues.core.blocks import APART, FREE, Meta, Part, bucket_of
 from mqmesh.broker.queues.core.plan import ALL, POOL, plan_of
 from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.core.selection import Fits
 from mqmesh.broker.queues.core.states import Subscriber
+from mqmesh.broker.queues.core.stock import Member
 from mqmesh.broker.queues.feeding import Row
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback, Publish
@@ -21,11 +24,20 @@ from support.broker_site import Site
 NOW = 1000
 
 
+FITS: dict[str, Fits] = {
+    "": lambda meta, priority: True,
+    "x": lambda meta, priority: meta.properties == b"x",
+    "high": lambda meta, priority: priority > 4,
+    "none": lambda meta, priority: False,
+}
+
+
 class FakeSeat:
     """A member that takes `most` messages, and counts how often it is looked at."""
 
-    def __init__(self, queue: Queue, name: str, most: int) -> None:
-        self.queue, self.member, self.most = queue, queue.member(name), most
+    def __init__(self, queue: Queue, name: str, most: int, selector: str = "") -> None:
+        self.queue, self.member, self.most, self.selector = queue, queue.member(name), most, selector
+        queue.choose(self.member, selector, FITS[selector])
         self.shut = False
         self.looks = 0
 
@@ -44,19 +56,24 @@ class Scene:
         self.now = NOW
 
     def give(self, seat: Any, most: int) -> int:
-        return sum(one.length for one in self.queue.take(seat.member, most, self.now))
+        reserved = list(seat.member.reserved)
+        taken = self.queue.take(seat.member, most, self.now)
+        for part, start, length, _ in taken:
+            for at in range(start, start + length):
+                assert (part, at) in reserved or seat.member.fits(part.block.meta(at), part.block.priority_of(at))
+        return sum(one.length for one in taken)
 
-    def sit(self, name: str, most: int = 1) -> FakeSeat:
+    def sit(self, name: str, most: int = 1, selector: str = "") -> FakeSeat:
         self.queue.subscribe(name)
-        seat = FakeSeat(self.queue, name, most)
+        seat = FakeSeat(self.queue, name, most, selector)
         self.seats.append(seat)
         self.row.sit(seat)  # type: ignore[arg-type]
         return seat
 
-    def put(self, *payloads: bytes, group: str = "", **more: Any) -> None:
+    def put(self, *payloads: bytes, group: str = "", properties: bytes = b"", **more: Any) -> None:
         plan = more.get("plan")
         assert plan is None or self.queue.unknown(plan) is None
-        self.queue.put(list(payloads), Meta("shop", group=group), self.now, **more)
+        self.queue.put(list(payloads), Meta("shop", properties, group=group), self.now, **more)
         for block in self.queue.seal(self.now):
             self.queue.committed(block, self.now)
 
@@ -65,7 +82,20 @@ class Scene:
 
     def left_out(self) -> list[str]:
         """Members with room for which there is something."""
-        return [one.member.name for one in self.seats if one.room() > 0 and self.queue.available(one.member)]
+        return [one.member.name for one in self.seats if one.room() > 0 and self._has(one.member)]
+
+    def _has(self, member: Member) -> bool:
+        if not member.selector:
+            return self.queue.available(member)
+        if self.queue.rules.single and member is not self.queue.first_active:
+            return False
+        parts = [part for block in self.queue.blocks.values() for part in block.parts if part.lane in member.lanes]
+        return any(self._may_have(member, part, at) for part in parts for at in range(part.block.count))
+
+    def _may_have(self, member: Member, part: Part, at: int) -> bool:
+        meta = part.block.meta(at)
+        mine = not meta.group or part.lane.owners.get(bucket_of(meta.group), member.number) == member.number
+        return mine and part.states[at] in (FREE, APART) and member.fits(meta, part.block.priority_of(at))
 
 
 @pytest.mark.parametrize("busy", [True, False])
@@ -137,23 +167,31 @@ PLANS = st.sampled_from([None, POOL, ALL, plan_of("m0 | m1"), plan_of("m1, m2"),
 def test_nobody_with_room_is_left_out(data: st.DataObject, single: bool, deliveries: int) -> None:
     scene = Scene(single=single, deliveries=deliveries)
     for _ in range(data.draw(st.integers(1, 25))):
-        what = data.draw(st.sampled_from(["put", "put", "sit", "stand", "done", "return", "shut", "open", "time", "again"]))
+        what = data.draw(st.sampled_from(["put", "put", "sit", "stand", "done", "return", "shut", "open", "time", "again", "priority"]))
         seats = [one for one in scene.seats if what not in ("done", "return") or one.member.held_in]
         if what == "put":
             group, delay = data.draw(st.sampled_from(["", "", "g", "h"])), data.draw(st.sampled_from([0, 0, 5]))
             payloads = [b"x"] * data.draw(st.integers(1, 4))
-            scene.put(*payloads, group=group, plan=data.draw(PLANS), delay=delay, priority=data.draw(st.integers(3, 5)))
+            more = {"delay": delay, "priority": data.draw(st.integers(3, 5)), "properties": data.draw(st.sampled_from([b"", b"x"]))}
+            scene.put(*payloads, group=group, plan=data.draw(PLANS), **more)
         elif what == "sit":
             names = sorted({f"m{number}" for number in range(5)} - {one.member.name for one in scene.seats})
             if names:
-                scene.sit(data.draw(st.sampled_from(names)), data.draw(st.integers(1, 3)))
+                scene.sit(data.draw(st.sampled_from(names)), data.draw(st.integers(1, 3)), data.draw(st.sampled_from(["", *FITS])))
+        elif what == "priority":
+            block = scene.queue.block_from(data.draw(st.integers(0, scene.queue.next)))
+            if block is not None and block.clean:
+                scene.queue.prioritize(block, data.draw(st.sampled_from(block.clean)), data.draw(st.integers(3, 5)), scene.now)
         elif what == "time":
             scene.now += 10
             scene.queue.handle_timer(scene.now, 1000)
         elif seats:
             change(scene, data.draw(st.sampled_from(seats)), what)
-        while scene.row.feed(data.draw(st.sampled_from([1, 2, 100])), 0.0)[1]:
-            pass
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(feeding, "LOOKS", data.draw(st.sampled_from([1, 2, 100])))
+            while scene.row.feed(data.draw(st.sampled_from([1, 2, 100])), 0.0)[1]:
+                pass
+        scene.queue.check()
         assert not scene.left_out()
 
 
@@ -182,6 +220,63 @@ def change(scene: Scene, seat: FakeSeat, what: str) -> None:
             queue.give_back(member, part, at, 1, scene.now)
         else:
             queue.settle(member, part, at, 1, Subscriber.UNUSABLE if at % 2 else Subscriber.DONE, scene.now)
+
+
+def test_a_selector_that_fits_nothing_looks_at_each_message_once() -> None:
+    scene = Scene()
+    looks: list[int] = []
+    FITS["counted"] = lambda meta, priority: bool(looks.append(priority))
+    seats = [scene.sit(f"choosy{number}", selector="counted") for number in range(1000)]
+    other = scene.sit("other", 1_000_000)
+    scene.feed()
+    for _ in range(20):
+        scene.put(*[b"x"] * 5)
+        for seat in seats:
+            seat.looks = 0
+        while scene.row.feed(100, 0.0)[1]:
+            pass
+        assert sum(seat.looks for seat in seats) < 5
+    assert other.member.held == 100
+    assert len(looks) <= 100
+    (lane,) = scene.queue.lanes.values()
+    assert lane.selections.keys() == {"counted"}
+    for seat in seats:
+        change(scene, seat, "stand")
+    assert not lane.selections
+    assert not scene.row.selectors
+
+
+def test_what_was_looked_at_is_looked_at_again_when_it_is_returned() -> None:
+    scene = Scene()
+    choosy, other = scene.sit("choosy", selector="x"), scene.sit("other")
+    choosy.shut = True
+    scene.put(b"1", properties=b"x")
+    scene.feed()
+    assert other.member.held == 1
+    choosy.shut = False
+    scene.row.wake(choosy)  # type: ignore[arg-type]
+    scene.feed()
+    assert not choosy.member.held
+    other.shut = True
+    change(scene, other, "return")
+    scene.feed()
+    assert choosy.member.held == 1
+
+
+def test_a_selection_forgets_what_others_have_taken() -> None:
+    scene = Scene()
+    choosy, other = scene.sit("choosy", selector="x"), scene.sit("other", 10)
+    scene.put(b"1", properties=b"x")
+    scene.feed()
+    choosy.shut = True
+    (lane,) = scene.queue.lanes.values()
+    for _ in range(5000):
+        scene.put(b"2", properties=b"x")
+        scene.feed()
+        change(scene, other, "done")
+        scene.feed()
+    assert len(lane.selections["x"]._ready) < 2000
+    assert len(lane.selections["x"]._cursors) < 2000
 
 
 async def test_room_that_other_messages_took_is_used_when_it_is_there_again(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from mqmesh.client import (
     Context,
     IllegalStateError,
     InvalidDestinationError,
+    InvalidSelectorError,
     JMSError,
     Message,
     MessageConsumer,
@@ -473,6 +474,26 @@ def test_members_have_names_that_stay(broker: Broker, queue: Queue, name: str) -
         requests.close()
 
 
+def test_3_8_1_consumers_of_a_queue_select(broker: Broker, shop: Context, queue: Queue) -> None:
+    with broker.factory().create_context() as context:
+        small = context.create_consumer(queue, "amount < 10 AND JMSType = 'order'")
+        large = context.create_consumer(queue, "amount >= 10")
+        producer = shop.create_producer().set_type("order")
+        for amount in (3, 30, 4, 40):
+            producer.set_property("amount", amount).send(queue, str(amount))
+        shop.create_producer().send(queue, "none")
+        assert [received(small).body for _ in range(2)] == ["3", "4"]
+        assert [received(large).body for _ in range(2)] == ["30", "40"]
+        assert small.message_selector == "amount < 10 AND JMSType = 'order'"
+        with shop.create_browser(queue) as browser:
+            assert [message.body for message in browser] == ["none"]
+        with shop.create_browser(queue, "amount IS NULL") as browser:
+            assert [message.body for message in browser] == ["none"]
+        with shop.create_browser(queue, "amount > 0") as browser:
+            assert not list(browser)
+        assert received(context.create_consumer(queue, "amount IS NULL")).body == "none"
+
+
 def test_what_is_refused_says_why(broker: Broker, shop: Context, queue: Queue) -> None:
     with pytest.raises(InvalidDestinationError, match="no queue"):
         put(shop, Queue("unknown"), "a")
@@ -484,9 +505,10 @@ def test_what_is_refused_says_why(broker: Broker, shop: Context, queue: Queue) -
         shop.create_consumer(Topic(f"$queue/{queue.name}"))
     with pytest.raises(InvalidDestinationError, match="not to the queue"):
         shop.create_shared_consumer(queue, "name")  # type: ignore[arg-type]
-    for selector, no_local in (("n > 1", False), ("", True)):
-        with pytest.raises(JMSError, match="no selectors"):
-            shop.create_consumer(queue, selector, no_local)
+    with pytest.raises(JMSError, match="no no_local"):
+        shop.create_consumer(queue, no_local=True)
+    with pytest.raises(InvalidSelectorError, match="at character"):
+        shop.create_consumer(queue, "n >")
     with shop.create_browser(Queue("small")) as browser:
         if not list(browser):
             put(shop, Queue("small"), "a")
