@@ -108,7 +108,8 @@ class Subscription:
     """A topic filter with its Subscription Options (3.8.3.1).
 
     filter: as sent, ``$share/group/...`` included. retain_handling: 0 send retained messages, 1 only for a new
-    subscription, 2 do not send. selector: which messages of a queue are wanted, as a user property says; it is no option of MQTT.
+    subscription, 2 do not send. selector, key: which messages of a queue are wanted, and what a temporary queue asks for, as user
+    properties say; they are no options of MQTT.
     """
 
     filter: str
@@ -117,6 +118,7 @@ class Subscription:
     retain_as_published: bool = False
     retain_handling: int = 0
     selector: str = ""
+    key: str = ""
 
 
 @dataclass(slots=True)

@@ -109,7 +109,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             return
     queues = connection.site.queues
     if queues is not None and Property.USER_PROPERTY in packet.properties:
-        wrong = queues.wrong_selector(packet)
+        wrong = queues.read(packet)
         if wrong is not None:
             _suback(connection, packet, [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.subscriptions), answer=False, text=wrong)
             return
@@ -145,7 +145,7 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
             check_filter(subscription.filter)
         if connection.bridge and not shared:
             subscription.no_local = subscription.retain_as_published = True
-        reason = _refusal(connection, session, subscription, packet.properties.get(Property.USER_PROPERTY, []))
+        reason = _refusal(connection, session, subscription)
         if reason is None:
             is_new = site.router.subscribe(session, subscription, identifier)
             session.subscribed(subscription, identifier)
@@ -190,8 +190,8 @@ def _seen(site: Site, session: Session, found: Iterator[Batch | None], topic_fil
         yield run
 
 
-def _refusal(connection: Connection, session: Session, subscription: packets.Subscription, said: list[tuple[str, str]]) -> Reason | None:
-    """Why a subscription is refused, counted and logged; None: it is not. said: user properties of SUBSCRIBE."""
+def _refusal(connection: Connection, session: Session, subscription: packets.Subscription) -> Reason | None:
+    """Why a subscription is refused, counted and logged; None: it is not."""
     site = connection.site
     topic_filter = subscription.filter
     if has_wildcard(topic_filter) and too_deep(topic_filter, connection.limits.topic_levels):
@@ -205,7 +205,7 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     if refusal is None and topic_filter.startswith(PREFIX) and topic_filter.endswith(ALERTS):  # a member of the queue
         refusal = site.guard.subscription(connection.user, connection.client_id, topic_filter.removesuffix(ALERTS))
     queues = site.queues if topic_filter.startswith(PREFIX) else None
-    if refusal is None and queues is not None and not queues.may_consume(session, topic_filter, said):
+    if refusal is None and queues is not None and not queues.may_consume(session, subscription):
         refusal = "only the client that made a temporary queue consumes from it"
     if refusal is not None:
         site.router.access.denied(connection.client_id, connection.user, topic_filter, refusal)

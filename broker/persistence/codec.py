@@ -133,15 +133,14 @@ def subscription_value(subscription: Subscription, identifier: int) -> bytes:
         subscription.retain_as_published,
         subscription.retain_handling,
         identifier,
-        *([subscription.selector] if subscription.selector else []),
+        *([subscription.selector, subscription.key] if subscription.selector or subscription.key else []),
     )
 
 
 def subscription_of(key: bytes, value: bytes) -> tuple[int, Subscription, int]:
     """(number of the session, subscription, its identifier)."""
     topic_filter, qos, no_local, as_published, handling, identifier, *more = unpack("subscriptions", key, value, 6)
-    selector = more[0] if more else ""
-    return int.from_bytes(key[:8], "big"), Subscription(topic_filter, qos, no_local, as_published, handling, selector), identifier
+    return int.from_bytes(key[:8], "big"), Subscription(topic_filter, qos, no_local, as_published, handling, *more[:2]), identifier
 
 
 # Retained messages

@@ -196,21 +196,26 @@ class Queues:
         """Whether a filter is for a queue that there is, or for the alerts of one."""
         return self.name_of(topic_filter) is not None or self.name_of(PREFIX + queue_of_alerts(topic_filter)) is not None
 
-    def may_consume(self, session: Session, topic_filter: str, said: list[tuple[str, str]]) -> bool:
-        """Whether a client may be a member of a queue, as far as the queue itself has a say. said: user properties of SUBSCRIBE."""
-        name = queue_of_alerts(topic_filter) or topic_filter[len(PREFIX) :]
-        return self.temporary.may_consume(session, name, [value for key, value in said if key == KEY])
+    def may_consume(self, session: Session, subscription: Subscription) -> bool:
+        """Whether a client may be a member of a queue, as far as the queue itself has a say."""
+        name = queue_of_alerts(subscription.filter) or subscription.filter[len(PREFIX) :]
+        return self.temporary.may_consume(session, name, subscription.key)
 
-    def wrong_selector(self, packet: Subscribe) -> str | None:
-        """Why the selector of a SUBSCRIBE is none; None: it is one, or there is none. The subscriptions of queues have it from now on."""
-        text = next((value for key, value in packet.properties.get(Property.USER_PROPERTY, ()) if key == SELECTOR), "").strip()
-        filters = [one for one in packet.subscriptions if self.may_subscribe(one.filter)] if text else []
+    def may_join(self, name: str, key: str) -> bool:
+        """The same of a client of another site."""
+        return self.temporary.may_consume(None, name, key)
+
+    def read(self, packet: Subscribe) -> str | None:
+        """Give subscriptions of queues the selector and the key of their SUBSCRIBE. Why the selector is none; None: it is one."""
+        said = dict(reversed(packet.properties.get(Property.USER_PROPERTY, [])))
+        selector, key = said.get(SELECTOR, "").strip(), said.get(KEY, "")
+        filters = [one for one in packet.subscriptions if self.may_subscribe(one.filter)] if selector or key else []
         try:
-            fits(text)
+            fits(selector)
         except SelectorError as error:
             return f"{SELECTOR}: {error}" if filters else None
         for one in filters:
-            one.selector = text
+            one.selector, one.key = selector, key
         return None
 
     def no_room_for(self, subscription: Subscription) -> bool:
@@ -348,10 +353,10 @@ class Queues:
         pulls = subscribed is None and PREFIX + name + ALERTS in session.subscriptions
         if pulls:
             subscribed = session.subscriptions[PREFIX + name + ALERTS]
-        selector = subscribed.selector if subscribed is not None else ""
+        selector, key = (subscribed.selector, subscribed.key) if subscribed is not None else ("", "")
         seat: Sitting
         if queue is None:
-            seat = self.sites.seat(place, name, qos, suffix, pulls, selector)
+            seat = self.sites.seat(place, name, qos, suffix, pulls, selector, key)
         else:
             queue.subscribe(session.client_id)
             seat = (PullSeat if pulls else Seat)(place, queue, queue.member(session.client_id), qos, suffix, selector)

@@ -80,12 +80,16 @@ class Temporary:
         made = self._made.get(name)
         return made.session if made is not None else None
 
-    def may_consume(self, session: Session, name: str, keys: list[str]) -> bool:
-        """Whether a client may consume from a queue; it may from all that are not temporary. keys: that it knows."""
+    def may_consume(self, session: Session | None, name: str, key: str) -> bool:
+        """Whether a client may consume from a queue; it may from all that are not temporary. session: None: of a client of another site.
+        key: what it gives. The home of a queue elsewhere looks itself.
+        """
         if not name.startswith(TEMPORARY):
             return True
         made = self._made.get(name)
-        return made is not None and (made.session is session or any(hmac.compare_digest(made.key.encode(), one.encode()) for one in keys))
+        if made is None:
+            return bool(key) and session is not None and home_of(name) != self.number
+        return made.session is session or hmac.compare_digest(made.key.encode(), key.encode())
 
     def ended(self, session: Session) -> None:
         """A session is over, and so are its queues."""

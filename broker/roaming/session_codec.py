@@ -42,7 +42,15 @@ class SessionState(NamedTuple):
 def encode_state(state: SessionState) -> bytes:
     """As it travels."""
     subscriptions = [
-        [s.filter, s.qos, s.no_local, s.retain_as_published, s.retain_handling, number, *([s.selector] if s.selector else [])]
+        [
+            s.filter,
+            s.qos,
+            s.no_local,
+            s.retain_as_published,
+            s.retain_handling,
+            number,
+            *([s.selector, s.key] if s.selector or s.key else []),
+        ]
         for s, number in state.subscriptions
     ]
     packed: bytes = msgpack.packb([FORM, state.expiry, state.user, subscriptions, state.received, state.released])
@@ -56,8 +64,8 @@ def decode_state(data: bytes) -> SessionState:
         if form != FORM:
             raise ValueError(f"form {form}, this version reads {FORM}")
         held = [
-            (Subscription(topic, qos, local, published, handling, *selector), n)
-            for topic, qos, local, published, handling, n, *selector in subscriptions
+            (Subscription(topic, qos, local, published, handling, *said), n)
+            for topic, qos, local, published, handling, n, *said in subscriptions
         ]
         return SessionState(expiry, user, held, received, [(first, count) for first, count in released])
     except (ValueError, TypeError, msgpack.UnpackException) as error:

@@ -41,13 +41,23 @@ class Given:
 
 class AwaySeat:
     """See the module. post: sends to the home of a queue. talks: told when it has something to tell. token: None while it takes nothing.
-    pulls: its client asks for messages, and is told when there are some. selector: which ones it wants.
+    pulls: its client asks for messages, and is told when there are some. selector: which ones it wants. key:
+    of a temporary queue.
     """
 
-    __slots__ = ("_post", "_said", "_talks", "_waiting", "name", "place", "pulls", "qos", "selector", "suffix", "token")
+    __slots__ = ("_post", "_said", "_talks", "_waiting", "key", "name", "place", "pulls", "qos", "selector", "suffix", "token")
 
     def __init__(
-        self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool, selector: str, post: Post, talks: Callable[[AwaySeat], None]
+        self,
+        place: Place,
+        name: str,
+        qos: int,
+        suffix: bytes,
+        pulls: bool,
+        selector: str,
+        key: str,
+        post: Post,
+        talks: Callable[[AwaySeat], None],
     ) -> None:
         self.place = place
         self.name = name
@@ -55,6 +65,7 @@ class AwaySeat:
         self.suffix = suffix
         self.pulls = pulls
         self.selector = selector
+        self.key = key
         self.token: bytes | None = None
         self._post = post
         self._talks = talks
@@ -72,7 +83,9 @@ class AwaySeat:
         self._said.clear()
         self.token = secrets.token_bytes(8)
         most = min(MOST, self.place.session.outbound.limit) if self.qos else TURN
-        self._post(self.name, wire.JOIN, wire.encode(JoinPost(life, self.name, self.client, self.token, most, self.pulls, self.selector)))
+        self._post(
+            self.name, wire.JOIN, wire.encode(JoinPost(life, self.name, self.client, self.token, most, self.pulls, self.selector, self.key))
+        )
 
     def leave(self, for_good: bool) -> None:
         """Take no more: what the client has and what waits goes back. What it has said before is told first."""

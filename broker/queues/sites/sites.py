@@ -65,6 +65,9 @@ class Here(Protocol):
     def full_here(self) -> dict[str, bool]:
         """All of them, with whether they take no more."""
 
+    def may_join(self, name: str, key: str) -> bool:
+        """Whether a client of another site may be a member, as far as the queue itself has a say."""
+
     def refusal(self, queue: Queue, selector: str) -> str | None:
         """Why nobody may be a member with a selector; None: that is possible."""
 
@@ -334,9 +337,9 @@ class Sites:
 
     # ---- members here
 
-    def seat(self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool, selector: str) -> AwaySeat:
+    def seat(self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool, selector: str, key: str) -> AwaySeat:
         """A client here is a member of a queue elsewhere, as soon as its home is known."""
-        seat = AwaySeat(place, name, qos, suffix, pulls, selector, self._post, self._talks)
+        seat = AwaySeat(place, name, qos, suffix, pulls, selector, key, self._post, self._talks)
         self._seats.setdefault(name, {})[seat.client] = seat
         return seat
 
@@ -387,7 +390,7 @@ class Sites:
     def _join(self, origin: int, body: bytes) -> None:
         post = wire.decode_join(body)
         queue = self._here.queue_here(post.name)
-        if queue is None or post.name.startswith(TEMPORARY):
+        if queue is None or not self._here.may_join(post.name, post.key):
             return
         key = post.name, post.client, origin
         if key in self._guests:

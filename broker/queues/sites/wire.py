@@ -63,7 +63,7 @@ class PutPost(NamedTuple):
 
 class JoinPost(NamedTuple):
     """A client takes messages, at most `most` at once. life: of its broker. pulls: only those that it asks for. selector: only those that
-    fit."""
+    fit. key: of a temporary queue."""
 
     life: int
     name: str
@@ -72,6 +72,7 @@ class JoinPost(NamedTuple):
     most: int
     pulls: bool = False
     selector: str = ""
+    key: str = ""
 
 
 class LeavePost(NamedTuple):
@@ -177,7 +178,7 @@ def decode_put(body: bytes) -> PutPost:
 
 
 def decode_join(body: bytes) -> JoinPost:
-    return JoinPost(*fields(body, int, str, str, bytes, int, bool, str, left_out=(False, "")))
+    return JoinPost(*fields(body, int, str, str, bytes, int, bool, str, str, left_out=(False, "", "")))
 
 
 def decode_alert(body: bytes) -> AlertPost:

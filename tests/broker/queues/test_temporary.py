@@ -211,14 +211,24 @@ async def test_a_queue_of_another_site(tmp_path: Path) -> None:
         await answers.subscribe(ANSWER)
         assert await answers.publish(topic, b"reply", qos=1) == 0
         assert [one.payload for one in await asks.messages(1)] == [b"reply"]
-        assert await consume(answers, topic, key) == Reason.NOT_AUTHORIZED
+        assert await consume(answers, topic) == Reason.NOT_AUTHORIZED
+        thief, friend = await away.client("thief"), await away.client("friend")
+        assert await consume(thief, topic, "wrong") == 1, "its home looks"
+        assert await consume(friend, topic, key) == 1
+        queue = shell(home).store.queues[topic.removeprefix("$queue/")]
+        await until(lambda: [one.name for one in queue.members.values() if one.active] == ["asks", "friend"])
+        await asks.unsubscribe(topic)
+        assert await answers.publish(topic, b"for a friend", qos=1) == 0
+        assert [one.payload for one in await friend.messages(1)] == [b"for a friend"]
+        assert await consume(asks, topic) == 1
+        await thief.nothing()
         assert (await ask(answers, do="show", name=topic.removeprefix("$queue/")))["queue"]["members"][0]["name"] == "asks"
         await asks.cut()
         await until(lambda: not shell(home).store.here[MEMORY].queues)
         assert await answers.publish(topic, b"late", qos=1) == 0
         assert await answers.publish("$queue/temporary/1/other", b"late", qos=1) == 0
         arrivals = shell(home).sites.arrivals
-        await until(lambda: arrivals._serial == 3 and not arrivals.unsettled)
+        await until(lambda: arrivals._serial == 4 and not arrivals.unsettled)
         assert not arrivals.names
         assert await answers.publish("$queue/temporary/7/none", b"late", qos=1) == Reason.TOPIC_NAME_INVALID
 
