@@ -49,6 +49,8 @@ from .upkeep import AT_ONCE, Upkeep
 from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ...mqtt.packets import Subscribe, Subscription
     from ..persistence.commits import Persistence
     from ..ports import Context
@@ -133,9 +135,17 @@ class Queues:
     def start(self) -> None:
         """Find the queues of an earlier life. Raises OSError, ConfigError, ImportError."""
         now = self.now()
-        if self.settings.folder is None:
-            return
-        self.declared = Declared(self.settings.folder)
+        if self.settings.folder is not None:
+            self._find(self.settings.folder, now)
+        self.store.open_memory(now)
+        noted = Noting(self.context.journal, self.store.queues).note if self.context.journal is not None else None
+        self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
+        for name in self.settings.rules:
+            self.workflow.find(self.store.queues[name])
+        self.sharing.start()
+
+    def _find(self, folder: Path, now: int) -> None:
+        self.declared = Declared(folder)
         self.declared.read(self.settings)
         self.store.open(now)
         self.upkeep.start()
@@ -147,11 +157,6 @@ class Queues:
             self._remember(self.store.queues[name])
             if name not in self.settings.rules and self.store.queues[name].blocks:
                 log.warning("event=queue-undeclared queue=%s text=it is in the log and not in the file: nobody can use it", quoted(name))
-        noted = Noting(self.context.journal, self.store.queues).note if self.context.journal is not None else None
-        self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
-        for name in self.settings.rules:
-            self.workflow.find(self.store.queues[name])
-        self.sharing.start()
 
     def found(self, queue: Queue) -> None:
         """A queue of a shared store is here, with what was put while it had another home."""

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.settings import ConfigError
@@ -88,9 +89,13 @@ class Stores:
         for group in groups_of(settings.rules):
             self._settle(group)
         self._remembered.write(named | {kind for kind in before if self.here[kind].queues})
-        self.here[MEMORY] = LogStore(settings.folder, say=self._say, segment_bytes=SEGMENT_BYTES, kind=MEMORY, where=self._memory)
-        self.here[MEMORY].open(lambda name: Rules(), now)
-        self.here[MEMORY].eager = True
+
+    def open_memory(self, now: int) -> None:
+        """Have a store for temporary queues, on any broker."""
+        store = LogStore(Path(), say=self._say, segment_bytes=SEGMENT_BYTES, kind=MEMORY, where=self._memory)
+        store.open(lambda name: Rules(), now)
+        store.eager = True
+        self.here[MEMORY] = store
 
     def opened(self, kind: str, now: int) -> LogStore:
         """A store that is not in use yet. Blocks. Raises OSError."""

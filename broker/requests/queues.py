@@ -112,8 +112,8 @@ Asked = dict[str, Any]
 class QueueTopic:
     """Answers what is asked on `TOPIC`.
 
-    overview, declarations: None without queues. elsewhere: has the home of a queue of another site do something. home: says where
-    that is. site_name: of a broker's number.
+    overview: None without a mesh and queues. declarations: None without a table of queues: only temporary ones are here then.
+    elsewhere: has the home of a queue of another site do something. home: says where that is. site_name: of a broker's number.
     accept: takes a message of the broker's own; False: there is no room.
     """
 
@@ -274,7 +274,7 @@ class QueueTopic:
                 return {}
             if site is not None:
                 return {"error": f"queue {name!r} has its home at {site}: ask there"}
-            if self.overview is None:
+            if self.overview is None or (self.declarations is None and name not in self.overview.temporary):
                 return {"error": NO_QUEUES}
             if do == GET:
                 session: Any = connection.session
@@ -343,7 +343,8 @@ class QueueTopic:
     def _change(self, do: str, asked: Asked, connection: Connection, send: Callable[[bytes], None]) -> None:
         """Declare or delete a queue; the answer follows when that is kept."""
         declarations, name, dry_run = self.declarations, asked["name"], asked.get("dry_run", False)
-        assert declarations is not None
+        if declarations is None:
+            raise UsageError(NO_QUEUES)
 
         def respond(found: dict[str, Any]) -> None:
             if not dry_run and "error" not in found:

@@ -258,3 +258,22 @@ async def test_a_full_queue_is_refused_at_other_sites_too(tmp_path: Path, monkey
         await until(lambda: not shell(away).sites.homes.full(name))
         assert await answers.publish(topic, b"3", qos=1) == 0
         await asks.messages(1)
+
+
+async def test_a_broker_of_a_mesh_without_a_table_of_queues_makes_one(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        mesh = MeshSettings("m", KEY, silence=1000, start_wait=0.0)
+        home = await stack.enter_async_context(Site(mesh=(1, mesh), store=MemoryStore()))
+        peers = [PeerSettings(home.broker.addresses[0])]
+        mesh = MeshSettings("m", KEY, peers=peers, silence=1000, start_wait=0.0)
+        away = await stack.enter_async_context(Site(mesh=(2, mesh), store=MemoryStore()))
+        await until(lambda: bool(shell(away).sites._node.live() >> 1 & 1))  # type: ignore[union-attr]
+        asks, topic, _ = await maker(home)
+        await consume(asks, topic)
+        answers = await away.client("answers")
+        assert await answers.publish(topic, b"reply", qos=1) == 0
+        assert [one.payload for one in await asks.messages(1)] == [b"reply"]
+        assert "no queues" in (await ask(asks, do="list"))["error"]
+        assert "no queues" in (await ask(asks, do="show", name="orders"))["error"]
+        assert (await ask(asks, do="delete", name=topic.removeprefix("$queue/")))["deleted"]
+        assert await answers.publish("$queue/other", b"as any other topic", qos=1) == Reason.NO_MATCHING_SUBSCRIBERS
