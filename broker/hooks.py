@@ -18,13 +18,35 @@ An exception of a hook is logged and does not reach the broker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..mqtt.batch.batch import Batch
 
 log = logging.getLogger("mqmesh.hooks")
+
+
+class QueueMessage(NamedTuple):
+    """A message of a queue. user: its user properties. correlation: Correlation Data."""
+
+    payload: bytes
+    user: tuple[tuple[str, str], ...] = ()
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation: bytes | None = None
+
+
+class Translation(NamedTuple):
+    """What becomes of each message of a queue. See docs/queues.md, "Translations".
+
+    source: a queue of this broker. target: a queue here or at another site. translate: makes the child of a message, which goes to the
+    target; None: nothing follows from it. It is called in the event loop, must return soon, and may be called again for the same message.
+    """
+
+    source: str
+    target: str
+    translate: Callable[[QueueMessage], QueueMessage | None]
 
 
 class Hooks:
@@ -33,7 +55,10 @@ class Hooks:
     batch: messages that came together: `count`, `qos`, `retain`, and `messages()`, which gives (topic, payload) pairs of bytes. It is
     valid during the call only, and must not be changed.
     publisher: the client identifier; None for a will, another broker of the mesh, or the broker itself.
+    translations: what becomes of messages of queues. It is read once, when the broker is made.
     """
+
+    translations: Sequence[Translation] = ()
 
     def admitted(self, publisher: str | None, batch: Batch) -> None:
         """A publisher may publish these messages; they are delivered next."""
@@ -65,6 +90,7 @@ class HookCalls(Hooks):
 
     def __init__(self, hooks: Sequence[Hooks]) -> None:
         self._hooks = tuple(hooks)
+        self.translations = _checked([one for each in hooks for one in each.translations])
 
     def _call(self, name: str, *values: object) -> None:
         for hooks in self._hooks:
@@ -96,3 +122,14 @@ class HookCalls(Hooks):
 
     def link_down(self, name: str, number: int) -> None:
         self._call("link_down", name, number)
+
+
+def _checked(translations: Sequence[Translation]) -> tuple[Translation, ...]:
+    """Translations that can be. Raises ValueError."""
+    pairs = [(one.source, one.target) for one in translations]
+    for source, target in pairs:
+        if source == target:
+            raise ValueError(f"a translation goes from queue {source!r} to itself: give it another target")
+        if pairs.count((source, target)) > 1:
+            raise ValueError(f"two translations go from queue {source!r} to {target!r}: make one of them")
+    return tuple(translations)

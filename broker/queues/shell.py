@@ -46,6 +46,7 @@ from .sites.sites import Sites
 from .stores import Stores
 from .temporary import Temporary
 from .upkeep import AT_ONCE, Upkeep
+from .workflow.translating import Translators
 from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from ..persistence.commits import Persistence
     from ..ports import Context
     from ..session.session import Session
+    from .core.blocks import Meta
     from .core.stock import Move
 
 log = logging.getLogger("mqmesh.broker")
@@ -98,6 +100,7 @@ class Queues:
         self.sites = Sites(context, settings.rules, self, lambda post: self.publishers.put_parcel(post), self._homes_changed)
         self.workflow = Workflow(self)
         self.temporary = Temporary(self)
+        self.translators = Translators(self, context.hooks.translations if context.hooks is not None else ())
         self.ways_changed = homes_changed
         self.declared: Declared | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
@@ -143,6 +146,7 @@ class Queues:
         for name in self.settings.rules:
             self.workflow.find(self.store.queues[name])
         self.sharing.start()
+        self.translators.look()
 
     def _find(self, folder: Path, now: int) -> None:
         self.declared = Declared(folder)
@@ -260,6 +264,11 @@ class Queues:
         """The number of the broker that is home of a queue elsewhere."""
         return self.sites.homes.home(name)
 
+    def forget_handle(self, name: str, meta: Meta) -> None:
+        """A message does not count: what its publisher called it may be put again."""
+        if meta.handle:
+            self.handles.forget(key_of(name, meta.publisher, meta.handle))
+
     def names_of(self, name: str, client: str) -> list[str]:
         """Under which names a client may be a member of a queue here."""
         return [client, *self.sites.names(name, client)]
@@ -324,6 +333,7 @@ class Queues:
             if seat is not None:
                 self._leave_seat(place, name)
                 self._take_seat(place, name, seat.qos, seat.suffix)
+        self.translators.look()
         self.sites.own_changed(name)
 
     def after_commit(self, queue: Queue, waiting: Waiting) -> None:
@@ -654,3 +664,4 @@ class Queues:
         self.upkeep.tick()
         self.sites.tick()
         self.workflow.tick()
+        self.translators.tick()

@@ -23,6 +23,7 @@ from ...mqtt.errors import UsageError
 from .committer import Then
 from .core.rules import Rules
 from .log.memory import MEMORY
+from .sites.homes import home_of
 
 if TYPE_CHECKING:
     from ..session.session import Session
@@ -122,10 +123,3 @@ class Temporary:
     def _forget(self, name: str, then: Callable[[str | None], None], text: str | None) -> None:
         self._queues.store.end_temporary(name)
         then(text)
-
-
-def home_of(name: str) -> int | None:
-    """The number of the broker that has made a temporary queue; None: that is no such name."""
-    parts = name.split("/")
-    number = parts[1] if len(parts) == 3 and name.startswith(TEMPORARY) else ""
-    return int(number) if number.isascii() and number.isdigit() and len(number) < 6 else None

@@ -14,6 +14,7 @@ from mqmesh.mqtt.packets import Publish, Suback, Subscribe, Subscription
 from paho.mqtt.client import CallbackAPIVersion
 from paho.mqtt.client import Client as PahoClient
 from support.broker_site import Site
+from support.paho_client import Paho
 from support.services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -77,3 +78,18 @@ def test_the_example() -> None:
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=PATIENCE)
         assert (out, program.returncode) == ("porto published 4 bytes\n", 0), err
+
+
+def test_the_example_of_translations(tmp_path: Path) -> None:
+    command = [sys.executable, "examples/translate.py", ANY, str(tmp_path / "data")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        port = int(program.stdout.readline().rpartition(":")[2])
+        with Paho(port, client_id="clerk") as clerk, Paho(port, client_id="shop") as shop:
+            clerk.subscribe("$queue/billing", 1)
+            for order in ("", "3 cranes"):
+                shop.publish("$queue/orders", order, 1)
+            assert clerk.next().payload == b"invoice: 3 cranes"
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=PATIENCE)
+        assert (out, program.returncode) == ("", 0), err

@@ -13,7 +13,7 @@ from mqmesh.mqtt.batch.batch import Batch
 from mqmesh.mqtt.packets import Publish
 from support.broker_site import Site
 
-METHODS = [name for name in vars(Hooks) if not name.startswith("_")]
+METHODS = [name for name, value in vars(Hooks).items() if not name.startswith("_") and callable(value)]
 
 
 class Diary(Hooks):

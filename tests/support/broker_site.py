@@ -11,7 +11,7 @@ import asyncio
 import selectors
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,6 +20,7 @@ from mqmesh.base.address import parse_address
 from mqmesh.broker.auth.roles import ManagementSettings
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings
+from mqmesh.broker.hooks import Hooks
 from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.server import Broker
@@ -236,7 +237,7 @@ class Site:
 
     tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. origins: of web
     pages that may connect. metabroker: its rule. journal: what it writes down. queues: that it has. management: roles of
-    users. limits: fields of `Limits` that differ.
+    users. hooks: that it calls. limits: fields of `Limits` that differ.
     """
 
     def __init__(
@@ -252,6 +253,7 @@ class Site:
         journal: JournalSettings | None = None,
         management: ManagementSettings | None = None,
         queues: QueueSettings | None = None,
+        hooks: Sequence[Hooks] = (),
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
@@ -267,7 +269,7 @@ class Site:
             config.management = management
         if metabroker is not None:
             config.metabroker = metabroker
-        self.broker = Broker(config, store)
+        self.broker = Broker(config, store, hooks)
         self.clients: list[Client] = []
 
     async def __aenter__(self) -> Self:

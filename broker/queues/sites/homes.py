@@ -103,3 +103,10 @@ class Homes:
     def at(self, number: int) -> list[str]:
         """The queues that have a home at a broker."""
         return sorted(name for name, home in self._home.items() if home == number)
+
+
+def home_of(name: str) -> int | None:
+    """The number of the broker that has made a temporary queue; None: that is no such name."""
+    parts = name.split("/")
+    number = parts[1] if len(parts) == 3 and name.startswith(TEMPORARY) else ""
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 6 else None

@@ -24,13 +24,12 @@ from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason
 from ..refused import Refused
 from ..seats import Place
-from ..temporary import home_of
 from . import wire
 from .arrivals import Arrivals, Put
 from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
 from .guests import Guest, PullGuest
-from .homes import Homes
+from .homes import Homes, home_of
 from .keeping import BACK, Keeping
 
 if TYPE_CHECKING:

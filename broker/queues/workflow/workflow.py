@@ -37,7 +37,7 @@ from .lineage import MOST, Parent, parents_in
 
 if TYPE_CHECKING:
     from ..committer import Gate
-    from ..core.blocks import Block
+    from ..core.blocks import Block, Meta
     from ..core.stock import Move
 
 log = logging.getLogger("mqmesh.broker")
@@ -58,6 +58,9 @@ class Here(Protocol):
 
     def home_of(self, name: str) -> int | None:
         """The number of the broker that is home of a queue elsewhere."""
+
+    def forget_handle(self, name: str, meta: Meta) -> None:
+        """A message does not count: what its publisher called it may be put again."""
 
     def names_of(self, name: str, client: str) -> list[str]:
         """Under which names a client may be a member of a queue here."""
@@ -231,6 +234,7 @@ class Workflow:
                 self.counts["revealed"] += 1
         elif block.hidden is not None and at in block.hidden:
             queue.delete(block, at, self._here.now())
+            self._here.forget_handle(queue.name, block.meta(at))
             self.counts["deleted"] += 1
             log.warning(
                 "event=queue-child-deleted queue=%s position=%d text=none of its parents is done", quoted(child.queue), child.position

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from mqmesh.broker.queues.committer import Committer, _looked_at
 from mqmesh.broker.queues.core.queue import Queue, Slice
 from mqmesh.broker.queues.log import store
 from mqmesh.broker.queues.log.carry import Carry
+from mqmesh.broker.queues.log.port import Segments
 from mqmesh.broker.queues.log.store import Batch, LogStore
 
 from ..recipients.broker import WALL, Place, simulated
@@ -85,10 +86,10 @@ class SimulatedCommitter(Committer):
 
 
 class SimulatedStore(LogStore):
-    """A log whose segments are small, and which is read by the ledger when it is opened."""
+    """A log whose segments are small, and which is read by the ledger when it is opened. where: in memory: it is no disk."""
 
-    def __init__(self, folder: Path, durability: str, say: Callable[[str], None], kind: str) -> None:
-        super().__init__(folder, durability, say, home_of_life().segment_bytes, kind)
+    def __init__(self, folder: Path, *given: Any, kind: str, segment_bytes: int = 0, where: Segments | None = None, **more: Any) -> None:
+        super().__init__(folder, *given, segment_bytes=segment_bytes or home_of_life().segment_bytes, kind=kind, where=where, **more)
 
     def open(self, *given: Any) -> None:
         super().open(*given)

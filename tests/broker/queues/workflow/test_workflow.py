@@ -171,6 +171,22 @@ async def test_customer_2_a_child_whose_parent_is_not_done_is_deleted(tmp_path: 
         assert child.payload == b"second child"
 
 
+async def test_the_handle_of_a_child_that_was_deleted_may_come_again(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path)) as site:
+        pos, customer = await site.client("pos"), await site.client("customer")
+        await put(pos, "inbound", b"order")
+        await fetched(site, customer)
+        unfinished(site, "inbound:1")
+        assert await put(customer, "outbound", b"child", parents="inbound:1", handle="inbound:1") == 0
+    async with await restarted(tmp_path) as site:
+        assert states(site, "outbound", 1)[0] == ["PUT", "DELETED"]
+        customer, credit = await site.client("customer"), await site.client("credit")
+        await fetched(site, customer)
+        assert await put(customer, "outbound", b"again", parents="inbound:1", handle="inbound:1") == 0
+        (child,) = await fetched(site, credit, "outbound")
+        assert child.payload == b"again"
+
+
 async def test_customer_3_a_child_whose_parent_is_done_is_revealed(tmp_path: Path) -> None:
     """Steps 1, 2 and 3: fetched, the child is put, the parent is DONE; then everything ends. All its parents are DONE with it."""
     async with Site(queues=queues(tmp_path)) as site:
