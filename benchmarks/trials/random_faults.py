@@ -30,12 +30,14 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
+from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.cli.fleet.process import FleetError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks.load_generator import wire
+from benchmarks.trials.journal_books import Books, read
 from benchmarks.trials.scene import Scene, mesh
 from benchmarks.trials.strict import Judge, Publisher, Session, Subscriber
 
@@ -43,6 +45,7 @@ RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
 KINDS = ("link cut", "partition", "kill -9", "restart", "slow link", "full disk")
 PATIENCE = 60.0  # seconds without any progress after which what is missing is lost
 RECOVERY = 60.0  # seconds that a store has to work again; it tries itself every five
+BATCH = 0.25  # seconds of events that a broker has in memory for its journal
 STEP = 0.05  # seconds between two lots of messages
 app = typer.Typer(add_completion=False)
 
@@ -285,13 +288,26 @@ class Trial:
 
 
 async def run(
-    folder: Path, faults: int, seed: int, rate: float, qos: tuple[int, ...], kinds: tuple[str, ...], step: Callable[[str], None]
+    folder: Path,
+    faults: int,
+    seed: int,
+    rate: float,
+    qos: tuple[int, ...],
+    kinds: tuple[str, ...],
+    step: Callable[[str], None],
+    journal: Path | None = None,
 ) -> list[Verdict]:
-    """All faults on one mesh; stops behind the first that fails. step: told what happens. Raises FleetError, OSError."""
+    """All faults on one mesh; stops behind the first that fails. step: told what happens. journal: what brokers write, into this folder.
+
+    Raises FleetError, OSError.
+    """
     dice = random.Random(seed)
     done: list[Verdict] = []
     step("start")
-    with Scene(mesh(RING), folder) as scene:
+    scene = Scene(mesh(RING), folder)
+    if journal is not None:
+        scene.fleet.journal = JournalSettings(str(journal), batch_seconds=BATCH)
+    with scene:
         trial = Trial(scene, dice, rate, qos)
         await trial.begin()
         load = asyncio.create_task(trial.publish(), name="load")
@@ -325,6 +341,18 @@ def table(done: list[Verdict], title: str) -> Table:
     return made
 
 
+def accounted(root: Path, done: list[Verdict], console: Console) -> Books:
+    """What the journal says of the messages of all faults; printed."""
+    numbers = {name: number for number, name in enumerate(sorted({site for link in RING for site in link}), 1)}
+    links = [frozenset((numbers[one], numbers[other])) for one, other in RING]
+    kills = sum(one.what.startswith("kill -9") for one in done)
+    books = read(str(root), links, kills, max(one.seconds for one in done))
+    console.print(str(books), highlight=False)
+    for problem in books.problems[:20]:
+        console.print(f"[red]journal[/]: {problem}", highlight=False)
+    return books
+
+
 @app.command()
 def main(
     faults: Annotated[int, typer.Option(min=1, help="How many.")] = 50,
@@ -332,6 +360,7 @@ def main(
     rate: Annotated[float, typer.Option(min=10, help="Messages a second, of all publishers together.")] = 2000.0,
     qos: Annotated[list[int] | None, typer.Option(min=1, max=2, help="Of publishers; may be given twice. Both by default.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help=f"Only such faults: {', '.join(KINDS)}.")] = None,
+    journal: Annotated[bool, typer.Option("--journal", help="Brokers write a journal, which must account for every message too.")] = False,
 ) -> None:
     """Break a ring of five brokers with stores at random and account for every message.
 
@@ -355,7 +384,8 @@ def main(
             bar.update(task, description=what, completed=max(0, said - 1))
 
         try:
-            done = asyncio.run(run(folder, faults, seed, rate, tuple(qos or (1, 2)), tuple(kind or KINDS), step))
+            root = folder / "journal" if journal else None
+            done = asyncio.run(run(folder, faults, seed, rate, tuple(qos or (1, 2)), tuple(kind or KINDS), step, root))
         except (FleetError, OSError, TimeoutError) as error:
             console.print(f"[red]{error}[/]; the brokers' logs are in {folder}", highlight=False)
             raise typer.Exit(1) from None
@@ -363,7 +393,8 @@ def main(
     for one in done:
         for problem in one.problems:
             console.print(f"[red]{one.what}[/]: {problem}", highlight=False)
-    if not all(one.ok for one in done):
+    books = accounted(root, done, console) if root is not None else Books()
+    if books.problems or not all(one.ok for one in done):
         console.print(f"the brokers' logs and stores are in {folder}")
         raise typer.Exit(1)
     shutil.rmtree(folder, ignore_errors=True)

@@ -160,7 +160,7 @@ class Writer:
             self._open.append(table)
         except OSError as error:
             self._failed(error)
-            self.lost += table.num_rows - bool(missing)
+            self.lost += table.num_rows  # with the event that says what is missing: its number is used up too
             self._close()
             return False  # what comes meanwhile waits, up to its bound
         self._said += missing
