@@ -1,6 +1,7 @@
 """How long the first rows of each list take from another site, and what that does to clients: `python -m benchmarks.management`.
 
 Two brokers of a mesh share one process and loop. The second one gets sessions, subscriptions and retained messages, made in the process.
+Some of the sessions are connected, in the process too.
 The first one is asked for lists of the second: over a real link, in every order, first pages and a later one. Then a client of the second
 broker, in a process of its own, sends itself one message after the other, at first undisturbed, then while a list is asked for each second.
 
@@ -21,6 +22,7 @@ from typing import Annotated, Any
 import typer
 from mqmesh.base.address import parse_address
 from mqmesh.broker.auth.roles import ALL, ManagementSettings
+from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, PeerSettings
 from mqmesh.broker.management.wire import Asker
 from mqmesh.broker.server import Broker
@@ -69,6 +71,50 @@ async def fill(target: Broker, sessions: int, each: int, retained: int) -> None:
             run = Run(topic, 1, True, [bytes(number % 400)] if number % 400 else [b"x"], received=target.context.now - number % 5000)
             site.retained.store(run, always=True)
         await asyncio.sleep(0)
+
+
+class Quiet(asyncio.Transport):
+    """The socket of a client that sends nothing more and reads all."""
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+async def connect(target: Broker, clients: int) -> list[Connection]:
+    """Connect the first sessions."""
+    found = []
+    for number in range(clients):
+        connection = Connection(target.site)
+        connection.connection_made(Quiet())
+        connection.data_received(encode(Connect(f"sensor-{number:07}", 5, False, keep_alive=0), 5))
+        found.append(connection)
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+    async with asyncio.timeout(SETTLE):
+        while any(connection.session is None for connection in found):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return found
 
 
 async def ask(broker: Broker, **request: Any) -> dict[str, Any]:
@@ -160,14 +206,17 @@ async def latency(target: Broker, seconds: float, asking: Broker | None, request
     return json.loads(out)  # type: ignore[no-any-return]
 
 
-async def measure(sessions: int, each: int, retained: int, repeat: int, seconds: float) -> None:
+async def measure(sessions: int, clients: int, each: int, retained: int, repeat: int, seconds: float) -> None:
     console = Console(width=140)
     one = broker(1)
     await one.start()
     two = broker(2, one.addresses[0])
     await two.start()
-    console.print(f"making {sessions:,} sessions with {sessions * each:,} subscriptions, and {retained:,} retained messages")
+    console.print(
+        f"making {sessions:,} sessions ({clients:,} connected) with {sessions * each:,} subscriptions, and {retained:,} retained messages"
+    )
     await fill(two, sessions, each, retained)
+    connections = await connect(two, clients)
     async with asyncio.timeout(SETTLE):
         while not one.site.mesh.node.reachable(2):  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -182,12 +231,15 @@ async def measure(sessions: int, each: int, retained: int, repeat: int, seconds:
         found = await latency(two, seconds, asking, request)
         table.add_row(phase, *[f"{value:,.0f}" for value in found.values()])
     console.print(table)
+    for connection in connections:
+        connection.connection_lost(None)
     await two.stop()
     await one.stop()
 
 
 def main(
     sessions: Annotated[int, typer.Option(help="How many.")] = 100_000,
+    clients: Annotated[int, typer.Option(help="How many of them are connected.")] = 15_000,
     each: Annotated[int, typer.Option(help="Subscriptions of each.")] = 10,
     retained: Annotated[int, typer.Option(help="Retained messages.")] = 1_000_000,
     repeat: Annotated[int, typer.Option(help="How often each list is asked for.")] = 3,
@@ -201,9 +253,9 @@ def main(
     try:
         import uvloop
     except ImportError:
-        asyncio.run(measure(sessions, each, retained, repeat, seconds))
+        asyncio.run(measure(sessions, clients, each, retained, repeat, seconds))
     else:
-        uvloop.run(measure(sessions, each, retained, repeat, seconds))
+        uvloop.run(measure(sessions, clients, each, retained, repeat, seconds))
 
 
 if __name__ == "__main__":
