@@ -19,29 +19,29 @@ from paho.mqtt.properties import PacketTypes, Properties
 from support.mosquittos import Mosquitto
 from support.services import PATIENCE, free_port, wait_until
 
-NAMES = ("a", "b", "c")
+NAMES = "abc"
 
 
 class Attached:
-    """A ring of three brokers; in front of Mosquitto x the broker x, through a proxy.
+    """A ring of brokers; in front of Mosquitto x the broker x, through a proxy.
 
     standby: broker c stands by for the Mosquitto of a. saves: see `Mosquitto`.
     Mosquittos: `mosquittos`, by the broker's name; `proxies`: towards them.
     """
 
-    def __init__(self, folder: Path, fronts: str = "ab", standby: bool = False, saves: bool = False) -> None:
+    def __init__(self, folder: Path, fronts: str = "ab", standby: bool = False, saves: bool = False, members: str = NAMES) -> None:
         self.folder = folder
         self.mosquittos = {name: Mosquitto(folder, name=f"mosquitto-{name}", saves=saves) for name in fronts}
         self.proxies = {name: Proxy("127.0.0.1", one.port) for name, one in self.mosquittos.items()}
         self.standby_proxy = Proxy("127.0.0.1", self.mosquittos["a"].port)
         lines = ['[mesh]\nname = "m"\nkey = "0123456789abcdef"\nclients = "roam"\nroam_wait = 0.5\n[limits]\nsys_interval = 1\n']
-        for number, name in enumerate(NAMES, 1):
+        for number, name in enumerate(members, 1):
             lines.append(f'[[broker]]\nname = "{name}"\nnumber = {number}\nlisten = "mqtt://127.0.0.1:{free_port()}"\n')
             if name in self.proxies:
                 lines.append(_table(name, self.proxies[name].url, standby and name == "a"))
             elif standby:
                 lines.append(_table("a", self.standby_proxy.url, True))
-        lines += [f'[[link]]\nbetween = ["{one}", "{other}"]\n' for one, other in ("ab", "bc", "ca")]
+        lines += [f'[[link]]\nbetween = ["{one}", "{other}"]\n' for one, other in zip(members, members[1:] + members[0], strict=True)]
         file = folder / "mesh.toml"
         file.write_text("".join(lines))
         self.fleet = Fleet(load(file), folder / "fleet")
@@ -114,7 +114,9 @@ class Listener(Worker):
 
     def wait_for(self, expected: set[tuple[str, bytes]]) -> None:
         try:
-            wait_until(lambda: expected <= set(self.seen), PATIENCE, "all messages")
+            while not expected <= set(self.seen):
+                before = len(self.seen)
+                wait_until(lambda before=before: len(self.seen) > before, PATIENCE, "more messages")  # type: ignore[misc]
         except AssertionError:
             lost = sorted(expected - set(self.seen), key=lambda one: (one[0], int(one[1])))
             raise AssertionError(f"{len(lost)} of {len(expected)} are missing, as {lost[:20]}") from None
@@ -141,7 +143,7 @@ class Talker(Worker):
                 assert done.is_published()
                 self.sent += 1
 
-    def more(self, count: int = 300) -> None:
+    def more(self, count: int = 100) -> None:
         """Begin to publish so many more. Returns when the first of them are acknowledged."""
         with self.changed:
             begun = self.sent
