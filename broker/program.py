@@ -278,18 +278,25 @@ def run(
     reload: Callable[[], BrokerConfig] | None = None,
     registrar: Registrar | None = None,
     inside: EmbeddedClient | None = None,
+    report: Callable[[Broker], None] | None = None,
 ) -> None:
     """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError.
 
     reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory. inside: runs beside it
-    in its loop.
+    in its loop. report: called once it has said that it is ready.
     """
+
+    def ready(broker: Broker) -> None:
+        announce(broker)
+        if report is not None:
+            report(broker)
+
     keep_freed_memory()
     try:
         if os.environ.get("MQMESH_LOOP") == "asyncio":
             raise ImportError
         import uvloop
     except ImportError:
-        asyncio.run(serve(config, announce, reload, registrar, inside))
+        asyncio.run(serve(config, ready, reload, registrar, inside))
     else:
-        uvloop.run(serve(config, announce, reload, registrar, inside))
+        uvloop.run(serve(config, ready, reload, registrar, inside))

@@ -277,10 +277,11 @@ def _check_level(command: str, log_level: str) -> None:
 def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> int:
     from ..base.settings import ConfigError
     from ..broker.program import StartError, run
+    from .fleet.watch import report
 
     registration = _registration(settings) if settings.directory is not None else None
     try:
-        run(settings, reload, registration, _metabroker(settings))
+        run(settings, reload, registration, _metabroker(settings), report)
     except (StartError, OSError) as error:
         text = _explain(error.__cause__) if isinstance(error.__cause__, ConfigError) else str(error)
         raise fail(f"broker {settings.name}: {text}", WRONG_USE) from None

@@ -50,6 +50,8 @@ from .returned import Returned
 from .status import Watchman, status_of, words_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...store import Store
     from ..config import BrokerConfig
     from ..ledger import Account
@@ -133,6 +135,7 @@ class MeshShell:
         self._held: dict[Connection, asyncio.TimerHandle] = {}
         self._alarm = Alarm(self._handle_timer)
         self._status_alarm = Alarm(self._say_status)
+        self.reporter: Callable[[str], None] | None = None  # is told each status too
         self._draining = False
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
@@ -624,7 +627,10 @@ class MeshShell:
         self.incoming.weigh()
         self.watchman.look()
         topic = "$SYS/broker/mesh/status" if self.config.worker is None else "$SYS/broker/workers/status"
-        self.context.say(topic, json.dumps(self.status(), separators=(",", ":"), sort_keys=True))
+        text = json.dumps(self.status(), separators=(",", ":"), sort_keys=True)
+        self.context.say(topic, text)
+        if self.reporter is not None:
+            self.reporter(text)
         self.context.flush()
         self.status_soon(STATUS_INTERVAL)
 

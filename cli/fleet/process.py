@@ -1,7 +1,7 @@
 """All brokers of a topology as processes of their own: start, watch, kill, restart, stop; cut and mend links.
 
-A `Fleet` keeps for each broker its process and its last status (`$SYS/broker/mesh/status`). Two kinds of thread report to it: one waits for
-the end of a process, and paho's receives statuses. Both change a `Member` under `changed` and wake the waiters. Everything else happens in
+A `Fleet` keeps for each broker its process and its last status (`watch.py`). Two kinds of thread report to it: one waits for the end of a
+process, and one reads its statuses. Both change a `Member` under `changed` and wake the waiters. Everything else happens in
 the caller's thread.
 
 A folder holds for each broker NAME.toml (its configuration), NAME.pid, NAME.log (its stderr) and NAME/ (its data).
@@ -29,7 +29,7 @@ from ...base.address import Address, parse_address
 from ...mesh.topology.listeners import LINKS, serves_of
 from . import broker_file
 from .proxy import Proxy
-from .watch import Status, Watch
+from .watch import STATUS_PIPE, Status, follow
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
@@ -55,6 +55,7 @@ class Member:
     process: None before its first start.
     exit_status: set when it has ended; negative: by a signal.
     expected_end: we ended it.
+    follower: reads what it reports, and closes its stdout.
     started: monotonic seconds.
     """
 
@@ -67,7 +68,7 @@ class Member:
     status: Status | None = None
     started: float = 0.0
     restarts: int = 0
-    watch: Watch | None = field(default=None, repr=False)
+    follower: threading.Thread | None = field(default=None, repr=False)
 
     @property
     def alive(self) -> bool:
@@ -142,9 +143,6 @@ class Fleet:
         """Stop every broker in order, and the proxies. Kills brokers that do not stop."""
         for member in self.members.values():
             member.expected_end = True
-            if member.watch is not None:
-                member.watch.close()
-                member.watch = None
             if member.process is not None and member.alive:
                 member.process.terminate()
         for member in self.members.values():
@@ -167,12 +165,13 @@ class Fleet:
         tables = {key: table for key, table in topology.tables_of(member.name).items() if given.get(key) is None}
         broker_file.write(file, self.configuration(member.name), tables, Path(topology.file).absolute().parent)
         command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(file), "--stop-with-stdin"]
-        pipe, environment = subprocess.PIPE, {**os.environ, **self.environments.get(member.name, {})}
+        pipe, environment = subprocess.PIPE, {**os.environ, STATUS_PIPE: "1", **self.environments.get(member.name, {})}
         with self.log(member.name).open("a") as log:
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, process_group=0, env=environment)
         (self.folder / f"{member.name}.pid").write_text(f"{process.pid}\n")
         with self.changed:
             member.process, member.exit_status, member.expected_end, member.status = process, None, False, None
+            member.follower = None
             member.started = time.monotonic()
         threading.Thread(target=self._await_exit, args=(member, process), name=f"exit-{member.name}", daemon=True).start()
 
@@ -216,16 +215,13 @@ class Fleet:
             said = self.last_words(member.name).splitlines()
             why = said[-1].strip().removeprefix("mqmesh: ") if len(said) > 1 else f"it printed {line!r}"
             raise FleetError(f"{member.name} did not start: {why} ({said[0]})")
-        if member.watch is None:
-            tls = self.topology.broker(member.name).tls
-            try:
-                member.watch = Watch(member.address, lambda status: self._heard(member, status), tls)
-            except OSError as error:  # this process may not be allowed to read files that the broker reads
-                raise FleetError(f"{member.name} cannot be watched with its own certificate: {error}") from None
+        process = member.process
+        member.follower = follow(member.process.stdout, lambda status: self.heard(member, process, status))
 
-    def _heard(self, member: Member, status: Status | None) -> None:
+    def heard(self, member: Member, process: subprocess.Popen[str] | None, status: Status) -> None:
+        """Take over what a broker's process has said."""
         with self.changed:
-            if member.alive or status is None:
+            if member.alive and member.process is process:
                 member.status = status
             self._news = time.monotonic()
             self.changed.notify_all()
@@ -246,6 +242,8 @@ class Fleet:
             process.wait()
         with self.changed:
             self.changed.wait_for(lambda: not member.alive, START_PATIENCE)
+        if member.follower is not None:
+            member.follower.join()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

@@ -1,75 +1,72 @@
-"""Follows what a broker reports of its mesh: an MQTT client subscribes to its retained topic `$SYS/broker/mesh/status`.
+"""Follows what a broker reports of its mesh, over the pipe that is its standard output.
 
-The client reconnects whenever the broker is back. The status is dropped with the connection.
+The environment variable `MQMESH_STATUS_PIPE` tells a broker that the process that started it reads there. After its `ready` line each
+status is a line of JSON, the same as at `$SYS/broker/mesh/status`. So no client has to be let in, whatever [access] and [tls] say,
+and only that process reads it.
 """
 
 from __future__ import annotations
 
 import json
-import ssl
+import os
+import sys
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.reasoncodes import ReasonCode
-
-from ...base.address import Address
-from ..sockets import no_delay
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...mesh.topology.tls import TlsSettings
+    from ...broker.server import Broker
 
-STATUS_TOPIC = "$SYS/broker/mesh/status"
-RECONNECT = (0.1, 1.0)  # seconds between attempts, first and longest
+STATUS_PIPE = "MQMESH_STATUS_PIPE"
 
 Status = dict[str, Any]
 
 
-class Watch:
-    """Follows one broker. Calls `changed(status)` in paho's thread with each new status, and with None when the connection is lost.
+def follow(stream: IO[str], heard: Callable[[Status], None]) -> threading.Thread:
+    """Call `heard` with each status, in a thread that ends, and closes the stream, when the broker ends."""
 
-    tls: the broker's own certificates, for a broker that listens only with TLS. Host names are not checked: certificates may name only the
-    broker, which is on this machine.
-    """
+    def read() -> None:
+        with stream:
+            for line in stream:
+                if line.endswith("\n"):  # not cut off by the broker's end
+                    heard(json.loads(line))
 
-    def __init__(self, address: Address, changed: Callable[[Status | None], None], tls: TlsSettings | None = None) -> None:
-        self.changed = changed
-        transport = "unix" if address.scheme == "unix" else "tcp"
-        self.client = client = Client(CallbackAPIVersion.VERSION2, "", protocol=MQTTProtocolVersion.MQTTv5, transport=transport)  # type: ignore[arg-type]
-        if address.tls:
-            self._set_tls(tls)
-        client.reconnect_delay_set(*RECONNECT)  # type: ignore[arg-type]
-        client.on_socket_open = no_delay
-        client.on_connect = self._connected
-        client.on_disconnect = lambda *_: self.changed(None)
-        client.on_message = self._message
-        host = address.path if address.scheme == "unix" else address.host
-        client.connect_async(host, address.port or 1, 10)  # paho wants a port for a Unix socket too
-        client.loop_start()
+    thread = threading.Thread(target=read, name="status", daemon=True)
+    thread.start()
+    return thread
 
-    def _set_tls(self, tls: TlsSettings | None) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE if tls is None or tls.ca is None else ssl.CERT_REQUIRED
-        if tls is not None and tls.ca is not None:
-            context.load_verify_locations(tls.ca)
-        if tls is not None and tls.certificate is not None:
-            password = tls.key_password_file.read_text().partition("\n")[0] if tls.key_password_file is not None else ""
-            context.load_cert_chain(tls.certificate, tls.key, lambda: password)
-        self.client.tls_set_context(context)
-        self.client.tls_insecure_set(True)
 
-    def close(self) -> None:
-        """Disconnect and end the thread."""
-        self.client.on_disconnect = None
-        self.client.disconnect()
-        self.client.loop_stop()
+def report(broker: Broker) -> None:
+    """Say each status of a broker's mesh on stdout, after its `ready` line, if whoever started it reads there."""
+    mesh = broker.site.mesh
+    if mesh is not None and os.environ.get(STATUS_PIPE):
+        mesh.reporter = _Reporter(sys.stdout.fileno()).say
+        mesh.status_soon(0.0)
 
-    def _connected(self, client: Client, _userdata: object, _flags: object, reason: ReasonCode, _properties: object) -> None:
-        if reason.packetType == PacketTypes.CONNACK and not reason.is_failure:
-            client.subscribe(STATUS_TOPIC)
 
-    def _message(self, _client: Client, _userdata: object, message: MQTTMessage) -> None:
-        self.changed(json.loads(message.payload))
+class _Reporter:
+    """Writes in a thread of its own: a reader that stops must not stop the broker. What it has not read is replaced by what is newer."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._news = threading.Condition()
+        self._text: str | None = None
+        self._last = ""
+        threading.Thread(target=self._write, name="status", daemon=True).start()
+
+    def say(self, text: str) -> None:
+        with self._news:
+            if text != self._last:
+                self._text = self._last = text
+                self._news.notify()
+
+    def _write(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._text is not None)
+                data, self._text = f"{self._text}\n".encode(), None
+            try:
+                while data:
+                    data = data[os.write(self._file, data) :]
+            except OSError:  # nobody reads any more
+                return

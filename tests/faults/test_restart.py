@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from mqmesh.base.address import Address
 from mqmesh.cli.demo.ring import free_ports
-from mqmesh.cli.fleet.watch import Watch
 from support.command import start
 from support.paho_client import Paho
 from support.scenes import TRIANGLE, Fault, Scene, assert_clean, mesh
 from support.services import PATIENCE, wait_until
+from support.status_client import StatusClient
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,8 @@ def test_two_that_dial_each_other_have_one_link(tmp_path: Path) -> None:
             assert broker.stdout.readline().startswith("ready ")  # type: ignore[union-attr]
         said: dict[int, Any] = {}
         for port in ports:
-            stack.callback(Watch(Address(host="127.0.0.1", port=port), lambda status, port=port: said.__setitem__(port, status)).close)
+            address = Address("mqtt", "127.0.0.1", port)
+            stack.callback(StatusClient(address, lambda status, port=port: said.__setitem__(port, status)).close)
 
         def links(port: int) -> list[tuple[bool, int]]:
             return [(link["up"], link.get("incarnation", 0)) for link in (said.get(port) or {"links": ()})["links"]]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from support.releases import previous_release
 from support.scenes import RING, TRIANGLE, Fault, Scene, assert_clean, mesh
+from support.status_client import StatusClient
 
 pytestmark = pytest.mark.slow
 
@@ -16,18 +18,28 @@ LONG = int(os.environ.get("MQMESH_EXAMPLES", "1")) > 1
 
 
 class Releases:
-    """Which broker of a scene runs the previous release."""
+    """Which broker of a scene runs the previous release. It does not write its status on its standard output: a client reads it."""
 
     def __init__(self, scene: Scene, folder: Path) -> None:
         self._scene = scene
         self._old = {"PYTHONPATH": str(previous_release(folder))}
+        self._clients: dict[str, StatusClient] = {}
 
     def put(self, site: str, old: bool) -> None:
         """For its next start."""
+        fleet = self._scene.fleet
+        if site in self._clients:
+            self._clients.pop(site).close()
         if old:
-            self._scene.fleet.environments[site] = self._old
+            fleet.environments[site] = self._old
+            member = fleet.members[site]
+            self._clients[site] = StatusClient(member.address, lambda status: fleet.heard(member, member.process, status))
         else:
-            self._scene.fleet.environments.pop(site, None)
+            fleet.environments.pop(site, None)
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
 
     def update(self, site: str, kill: bool) -> Fault:
         """The broker is stopped (killed) and started in this release, with the same data folder."""
@@ -75,10 +87,10 @@ def load(scene: Scene) -> None:
 )
 def test_brokers_are_updated_one_by_one(links: list[tuple[str, str]], kill: bool, backwards: bool, tmp_path: Path) -> None:
     scene = Scene(mesh(links), tmp_path / "mesh")
-    releases = Releases(scene, tmp_path / "previous")
-    for site in scene.sites:
-        releases.put(site, old=True)
-    with scene:
+    with closing(Releases(scene, tmp_path / "previous")) as releases, ExitStack() as running:
+        for site in scene.sites:
+            releases.put(site, old=True)
+        running.enter_context(scene)
         load(scene)
         for site in sorted(scene.sites, reverse=backwards):
             assert_clean(scene.round(releases.update(site, kill), 0.2, 0.2))
@@ -89,10 +101,10 @@ def test_brokers_are_updated_one_by_one(links: list[tuple[str, str]], kill: bool
 def test_old_and_new_dial_each_other_and_relay_for_each_other(tmp_path: Path) -> None:
     """a - b - c - d: an old broker between two new ones, and a new one between two old ones."""
     scene = Scene(mesh(CHAIN), tmp_path / "mesh")
-    releases = Releases(scene, tmp_path / "previous")
-    for site in "bd":
-        releases.put(site, old=True)
-    with scene:
+    with closing(Releases(scene, tmp_path / "previous")) as releases, ExitStack() as running:
+        for site in "bd":
+            releases.put(site, old=True)
+        running.enter_context(scene)
         load(scene)
         assert versions(scene) == {("a", 2, 2), ("c", 2, 2), ("c", 4, 2)}
         assert_clean(scene.round(scene.cut(("b", "c")), 0.3, 0.2))

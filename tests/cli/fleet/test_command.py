@@ -118,3 +118,30 @@ def test_a_folder_that_cannot_be_made_is_one_line_that_names_it(tmp_path: Path) 
     done = run("up", Path(__file__).parents[3] / "topologies/pair.toml", "--data", tmp_path / "file")
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
     assert f"{tmp_path}/file: File exists; give another folder with --data" in done.stderr.decode()
+
+
+USERS = '[access]\nusers = "users"\n'
+RULE = '[[access.rule]]\nusers = ["alice"]\nallow = ["publish", "subscribe"]\ntopics = ["a/#"]\n'
+TLS = '[tls]\ncertificate = "tls/{name}.crt"\nkey = "tls/{name}.key"\nca = "tls/ca.crt"\nclient_certificates = "required"\n'
+DENIED = '[access]\ncertificates = true\n[[access.rule]]\ndeny = ["subscribe"]\ntopics = ["$SYS/#"]\n'
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        pytest.param(USERS, id="users"),
+        pytest.param(USERS + RULE, id="users with rules"),
+        pytest.param(TLS, id="certificates"),
+        pytest.param(TLS + DENIED, id="certificates with rules"),
+    ],
+)
+def test_up_is_ready_whoever_may_come_in(tmp_path: Path, tables: str) -> None:
+    file, _, _ = topology(tmp_path)
+    (tmp_path / "users").write_text("")
+    text = f"{file.read_text()}\n{tables}"
+    file.write_text(text.replace("mqtt://", "mqtts://") if "[tls]" in tables else text)
+    if "[tls]" in tables:
+        assert run("cert", file).returncode == 0
+    process = start("up", file, "--data", tmp_path / "data", stderr=tmp_path / "err")
+    assert process.stdout.readline().startswith("ready mesh=two "), (tmp_path / "err").read_text()
+    assert ended(process) == 0

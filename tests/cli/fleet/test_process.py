@@ -97,14 +97,10 @@ def test_what_does_not_settle_is_named(fleet: Fleet) -> None:
             Fleet(fleet.topology, fleet.folder).members["porto"].address,
             fleet.members["porto"].address,
         )
-        fleet.members["porto"].watch.close()
-        fleet.members["porto"].watch = None
         fleet.restart("porto")
         with pytest.raises(FleetError, match="porto"):
             fleet.wait_settled(2.0)
         fleet.kill("porto")
-        fleet.members["porto"].watch.close()
-        fleet.members["porto"].watch = None
         fleet.members["porto"].address = address
     finally:
         fleet.topology = topology
