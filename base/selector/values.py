@@ -12,6 +12,7 @@ from .terms import Value
 
 BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 DEFAULT_PRIORITY = 4
+LONGEST_NUMBER = 400  # characters: a double has 309 digits before the point at most
 
 
 def value_of(kind: str, text: str) -> Value:
@@ -20,6 +21,8 @@ def value_of(kind: str, text: str) -> Value:
         return text
     if kind == "boolean":
         return text.lower() == "true"
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} characters")
     if kind in BITS:
         number = int(text)
         if not -(1 << BITS[kind] - 1) <= number < 1 << BITS[kind] - 1:
@@ -43,10 +46,11 @@ def lookup(user: Iterable[tuple[str, str]], correlation: bytes | None, priority:
     found: dict[str, str] = {}
     for name, value in user:
         found.setdefault(name, value)
-    return lambda name: _value(name, found, correlation, priority)
+    kinds = kinds_in(found.get("JMSTypes", ""))
+    return lambda name: _value(name, found, kinds, correlation, priority)
 
 
-def _value(name: str, found: dict[str, str], correlation: bytes | None, priority: int) -> Value:
+def _value(name: str, found: dict[str, str], kinds: dict[str, str], correlation: bytes | None, priority: int) -> Value:
     if name == "JMSPriority":
         return priority
     if name == "JMSDeliveryMode":
@@ -61,7 +65,7 @@ def _value(name: str, found: dict[str, str], correlation: bytes | None, priority
     value = found.get(name)
     if value is None or name == "JMSType":
         return value
-    kind = kinds_in(found.get("JMSTypes", "")).get(name, "string")
+    kind = kinds.get(name, "string")
     try:
         return None if kind == "null" else value_of(kind, value)
     except ValueError:

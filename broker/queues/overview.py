@@ -21,7 +21,7 @@ from ...base.selector.selector import SelectorError
 from ...mqtt.errors import UsageError
 from .core.blocks import CLEAN_BYTES, Block, Meta, Part
 from .core.queue import Queue, spans
-from .core.selection import Fits
+from .core.selection import Fits, cost
 from .core.standing import publisher_of, standing
 from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of
 from .core.stock import Member
@@ -130,9 +130,9 @@ class Overview:
             with self._reading(queue, block):
                 for at in [one for start, count in queue.open_runs(block) for one in range(max(start, begin - block.first), start + count)]:
                     full = names > MOST_BYTES or (whole and size + block.lengths[at] > MOST_WHOLE)
-                    if len(found) == most or (found and full) or looked == MOST_LOOKED:
+                    if len(found) == most or (found and full) or looked >= MOST_LOOKED:
                         return {"messages": found, "more": block.first + at}
-                    looked += bool(selector)
+                    looked += cost(selector, block.meta(at)) if selector else 0
                     if not wanted(block.meta(at), block.priority_of(at)):
                         continue
                     row = self._message(queue, block, at, payloads and not whole)

@@ -10,8 +10,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...base.quoting import quoted
-from ...base.selector.selector import Selector
+from ...base.selector.selector import Selector, SelectorError
 from ...base.selector.values import lookup
+from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property, properties_in
 from .core.blocks import Meta
 from .core.queue import Queue
@@ -29,6 +30,8 @@ log = logging.getLogger("mqmesh.broker")
 
 PRIORITY_PREFETCH = 16  # messages that a plain MQTT client has at most of a queue with priorities: what is sent is not overtaken
 TURN = 256  # messages that one member gets before the next one gets some
+LONGEST_SELECTOR = 4096  # characters
+MOST_JUDGED = 8192  # bytes of a message's properties; one that has more fits no selector
 
 
 class Sitting(Protocol):
@@ -172,10 +175,17 @@ def fits(selector: str) -> Fits:
     """What says whether a message is wanted. Raises SelectorError."""
     if not selector:
         return lambda meta, priority: True
+    if len(selector) > LONGEST_SELECTOR:
+        raise SelectorError(f"selector: it has {len(selector):,} characters of {LONGEST_SELECTOR:,}")
     parsed = Selector(selector)
 
     def judge(meta: Meta, priority: int) -> bool:
-        found = properties_in(meta.properties)
+        if len(meta.properties) > MOST_JUDGED:
+            return False
+        try:
+            found = properties_in(meta.properties)
+        except PeerError:  # another broker of the mesh has let it pass
+            return False
         return parsed.matches(lookup(found.get(Property.USER_PROPERTY, ()), found.get(Property.CORRELATION_DATA), priority))
 
     return judge

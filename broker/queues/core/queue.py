@@ -366,12 +366,12 @@ class Queue(Stock):
         for lane in member.lanes:
             selection = lane.selections.get(member.selector)
             if selection is None:
-                selection = lane.selections[member.selector] = Selection(lane, member.fits)
+                selection = lane.selections[member.selector] = Selection(lane, member.selector, member.fits)
             selection.users.add(member.number)
             found = selection.next(self.looks, partial(_may_have, lane, member))
             if found is not None and (best is None or found.key < best.key):
                 best = found
-        if not self.looks.left:
+        if self.looks.left <= 0:
             self.looking[member] = None
         return best
 

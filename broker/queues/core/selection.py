@@ -21,6 +21,12 @@ Fits = Callable[[Meta, int], bool]  # what its publisher said of a message, and 
 Single = tuple[int, int, Part, int]  # priority below 0, position, part, index
 
 
+def cost(selector: str, meta: Meta) -> int:
+    """For how many usual looks one counts. A pattern of LIKE may compare each of its characters with each of a message's property."""
+    said = len(meta.properties)
+    return 1 + len(selector) // 64 + said // 128 + len(selector) * said // 65_536
+
+
 class Found(NamedTuple):
     """A message that fits. key: as `Lane.next`."""
 
@@ -30,7 +36,7 @@ class Found(NamedTuple):
 
 
 class Looks:
-    """How many messages are still looked at before everybody else has a turn."""
+    """How many messages are still looked at before everybody else has a turn; some count for several (`cost`)."""
 
     def __init__(self, left: int = 0) -> None:
         self.left = left
@@ -39,10 +45,11 @@ class Looks:
 class Selection:
     """See the module. users: numbers of members that have this selector, and are here."""
 
-    __slots__ = ("_again", "_again_most", "_cursors", "_lane", "_noted", "_ready", "fits", "users")
+    __slots__ = ("_again", "_again_most", "_cursors", "_lane", "_noted", "_ready", "_selector", "fits", "users")
 
-    def __init__(self, lane: Lane, fits: Fits) -> None:
+    def __init__(self, lane: Lane, selector: str, fits: Fits) -> None:
         self.fits = fits
+        self._selector = selector
         self.users: set[int] = set()
         self._lane = lane
         self.start()
@@ -95,9 +102,9 @@ class Selection:
                 return None
             else:
                 single = None
-            looks.left -= 1
-            block = first.part.block
-            if mine(block.meta(first.at)) and self.fits(block.meta(first.at), -first.key[0]):
+            meta = first.part.block.meta(first.at)
+            looks.left -= cost(self._selector, meta)
+            if mine(meta) and self.fits(meta, -first.key[0]):
                 return first
             if single is None:
                 self._cursors[first.part] = first.at + 1

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.base.selector import values
 from mqmesh.broker.config import MeshSettings, PeerSettings
-from mqmesh.broker.queues import feeding, shell
+from mqmesh.broker.queues import feeding, seats, shell
+from mqmesh.broker.queues.core.blocks import Meta
 from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.seats import fits
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
-from mqmesh.mqtt.properties import Property
+from mqmesh.mqtt.properties import Properties, Property
 from mqmesh.mqtt.reasons import Reason
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
@@ -213,3 +216,65 @@ async def test_a_message_group_stays_with_its_member(tmp_path: Path) -> None:
         await b.nothing()
         await a.cut()
         assert await payloads(b, 1) == [b"2"]
+
+
+async def test_a_long_selector_is_refused(tmp_path: Path) -> None:
+    async with Site(queues=settings(tmp_path)) as site:
+        client = await site.client("a")
+        assert (await select(client, "n = '" + 4090 * "x" + "'")).reasons == [1]
+        answer = await select(client, "n LIKE '" + 4090 * "_" + "'")
+        assert answer.reasons == [Reason.IMPLEMENTATION_SPECIFIC_ERROR]
+        assert "4,099 characters of 4,096" in answer.properties[Property.REASON_STRING]
+
+
+async def test_a_message_with_very_large_properties_fits_no_selector(tmp_path: Path) -> None:
+    async with Site(queues=settings(tmp_path)) as site:
+        shop, choosy, other = [await site.client(name) for name in ("shop", "choosy", "other")]
+        await select(choosy, "n = 'y'")
+        await put(shop, b"large", n="y", more=9000 * "x")
+        await put(shop, b"small", n="y", more=900 * "x")
+        assert await payloads(choosy, 1) == [b"small"]
+        await other.subscribe(TOPIC, qos=1)
+        assert await payloads(other, 1) == [b"large"]
+
+
+def test_properties_that_cannot_be_read_fit_no_selector() -> None:
+    """Another broker of the mesh is not asked whether they can."""
+    for block in (b"\x26", b"\x26\0\1n", b"\x26\0\1\xff\0\1y", b"\xff\xff\xff\xff", b"\x7f"):
+        assert not fits("n = 'y'")(Meta(properties=block), 4)
+
+
+async def test_costly_looks_count_for_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, feed, read = [0], feeding.Row.feed, seats.properties_in
+
+    def counted(row: feeding.Row, most: int, now: float) -> tuple[int, bool]:
+        looked.append(0)
+        return feed(row, most, now)
+
+    def judged(block: bytes) -> Properties:
+        looked[-1] += 1
+        return read(block)
+
+    monkeypatch.setattr(feeding.Row, "feed", counted)
+    monkeypatch.setattr(seats, "properties_in", judged)
+    async with Site(queues=settings(tmp_path)) as site:
+        shop, client = await site.client("shop"), await site.client("a")
+        for number in range(20):
+            await put(shop, b"%d" % number, n=7000 * "a" + ("b" if number == 19 else ""))
+        await select(client, "n LIKE '%" + 3500 * "a" + "b%'")
+        assert await payloads(client, 1) == [b"19"]
+        assert max(looked) < 4
+
+
+def test_the_kinds_of_properties_are_read_once_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(values, "kinds_in", lambda types: asked.append(types) or {"n": "int", "m": "int"})
+    found = values.lookup([("n", "1"), ("m", "2"), ("JMSTypes", "n=int m=int")], None, 4)
+    assert (found("n"), found("m")) == (1, 2)
+    assert asked == ["n=int m=int"]
+
+
+def test_a_number_of_very_many_characters_is_none() -> None:
+    assert values.value_of("int", 390 * "0" + "7") == 7
+    with pytest.raises(ValueError, match="4000 characters"):
+        values.value_of("int", 3999 * "0" + "7")
