@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.address import is_loopback, parse_address
-from ...base.settings import ConfigError, expanded, is_file
+from ...base.settings import ConfigError, expanded, is_file, read
 from ...broker.config import of_topology
 from ...mesh.topology.topology import Topology
 from ..authority import Authority
@@ -72,28 +72,43 @@ def _make_missing_certificates(topology: Topology) -> None:
 def _write(topology: Topology, name: str, to: Path, config: Any) -> None:
     source = Path(topology.file).parent
     elsewhere: list[str] = []
-    tables = {key: _brought(value, topology, key, source, to, elsewhere) for key, value in topology.tables_of(name).items()}
+    tables = {key: _brought(value, topology.file, key, source, to, elsewhere) for key, value in topology.tables_of(name).items()}
+    if config.metabroker is not None and config.metabroker.inside is not None:
+        _bring_files_of_policy(tables["metabroker"]["policy"], source, to, elsewhere)
     if config.tls is not None:
         tables = {"tls": folder.copy_certificates(to, name, config.tls), **tables}
     folder.write(to, config, tables, _remarks(topology, name, elsewhere))
 
 
-def _brought(value: Any, topology: Topology, key: str, source: Path, to: Path, elsewhere: list[str]) -> Any:
-    """A value of a table. A text that names a file beside the topology is copied with its path; other files are noted in `elsewhere`."""
+def _bring_files_of_policy(text: str, source: Path, to: Path, elsewhere: list[str]) -> None:
+    """Copy the files that the policy of a metabroker names relative to itself. text: the policy's path in the topology."""
+    path = expanded(text)
+    policy = source / path
+    if is_file(policy):
+        beside = None if path.is_absolute() else (to / path).parent
+        for key, value in read(policy).table.items():
+            _brought(value, str(policy), key, policy.parent, beside, elsewhere)
+
+
+def _brought(value: Any, file: str, key: str, source: Path, to: Path | None, elsewhere: list[str]) -> Any:
+    """A value of a table of `file`. A text that names a file beside it is copied with its path; other files are noted in `elsewhere`.
+
+    source: the folder of `file`. to: the folder that its copy lies in; None: it is not copied, so nothing is.
+    """
     if isinstance(value, Mapping):
-        return {name: _brought(one, topology, f"{key}.{name}", source, to, elsewhere) for name, one in value.items()}
+        return {name: _brought(one, file, f"{key}.{name}", source, to, elsewhere) for name, one in value.items()}
     if isinstance(value, list):
-        return [_brought(one, topology, key, source, to, elsewhere) for one in value]
+        return [_brought(one, file, key, source, to, elsewhere) for one in value]
     if not isinstance(value, str) or not value or "\0" in value:
         return value
     path = expanded(value) if value.startswith("~") else Path(value)
-    if path.is_absolute():
-        elsewhere += [str(path)] * is_file(path)
+    if path.is_absolute() or to is None:
+        elsewhere += [str(source / path)] * is_file(source / path)
         return value
     if not is_file(source / path):
         return value
     if ".." in path.parts:
-        raise ConfigError(topology.file, key, value, "is not in the folder of the topology: give an absolute path, or put it there")
+        raise ConfigError(file, key, value, f"is not in the folder of {Path(file).name}: give an absolute path, or put it there")
     (to / path).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source / path, to / path)
     return value
@@ -109,6 +124,7 @@ def _remarks(topology: Topology, name: str, elsewhere: list[str]) -> list[str]:
         remarks.append(f"It is dialled by {', '.join(dialled)}.")
     if elsewhere:
         remarks.append(
-            "Its file names these files, which are not in this folder. Put them there:\n\n" + "\n".join(f"- `{one}`" for one in elsewhere)
+            "Its file names these files, which are not in this folder. Put them there:\n\n"
+            + "\n".join(f"- `{one}`" for one in dict.fromkeys(elsewhere))
         )
     return remarks

@@ -140,6 +140,41 @@ def test_the_instructions_name_what_is_needed(file: Path, tmp_path: Path) -> Non
     assert "127.0.0.1:1883`" not in (tmp_path / "out/porto/README.md").read_text()  # no firewall is in its way
 
 
+POLICY = """
+[[allow]]
+clients = ["*"]
+remotes = ["mqtts://broker.example.com:8883"]
+publish = ["readings/#"]
+ca = "authorities.pem"
+username = "site"
+password_file = "passwords/remote"
+"""
+
+
+def test_files_that_a_policy_names_come_with_it(file: Path, tmp_path: Path) -> None:
+    folder = file.parent / "policies"
+    (folder / "passwords").mkdir(parents=True)
+    (folder / "policy.toml").write_text(POLICY)
+    (folder / "authorities.pem").write_text("a PEM")
+    (folder / "passwords/remote").write_text("secret\n")
+    file.write_text(f'{TEXT}\n[metabroker]\npolicy = "policies/policy.toml"\n')
+    assert run(file, "--out", tmp_path / "out")[0] == 0
+    for name in ("policy.toml", "authorities.pem", "passwords/remote"):
+        assert (tmp_path / "out/porto/policies" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_files_of_a_policy_that_is_not_copied_are_listed(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "etc"
+    (folder / "passwords").mkdir(parents=True)
+    (folder / "policy.toml").write_text(POLICY)
+    (folder / "authorities.pem").write_text("a PEM")
+    (folder / "passwords/remote").write_text("secret\n")
+    file.write_text(f'{TEXT}\n[metabroker]\npolicy = "{folder}/policy.toml"\n')
+    assert run(file, "--out", tmp_path / "out")[0] == 0
+    text = (tmp_path / "out/porto/README.md").read_text()
+    assert all(f"- `{folder / name}`" in text for name in ("policy.toml", "authorities.pem", "passwords/remote"))
+
+
 def test_what_works_on_one_machine_only_is_said(tmp_path: Path) -> None:
     status, said, _ = run(Path(__file__).parents[3] / "topologies/pair.toml", "--out", tmp_path / "out", "--json")
     found = json.loads(said)
@@ -159,7 +194,7 @@ def test_a_link_that_is_not_encrypted_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "status", "says"),
     [
-        (("secret/users", "../users"), 2, 'access.users = "../users": is not in the folder of the topology'),
+        (("secret/users", "../users"), 2, 'access.users = "../users": is not in the folder of sites.toml'),
         (("[tls]", "[tls]\nrevoked = 'gone.pem'"), 2, 'gone.pem": cannot be copied'),
         (("numbers", "number"), 1, "tls/authority.pem holds no certificate"),
     ],
