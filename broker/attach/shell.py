@@ -45,6 +45,8 @@ SILENCE = 5.0  # seconds in which nothing comes from the other broker, pings not
 WEEK = 7 * 86_400  # seconds that either broker keeps our session
 KEEP_ALIVE = 20  # seconds, what the other broker is told
 HIGH = 256 * 2**10  # bytes that one end has not taken, before the other one is not read
+# Bytes beyond one piece that wait for an end, until it is lost: its own messages are acknowledged while the other end is not read.
+MOST_WAITING = 16 * 2**20
 LOOK = 0.2  # seconds between looks of a stand-by
 JOINING = 5.0  # seconds that a stand-by waits at its start for a neighbour...
 SAYING = 0.5  # ...and then for what the neighbour says
@@ -64,6 +66,7 @@ class Line(asyncio.Protocol):
         self.end = end
         self.other: Line | None = None
         self.open = False
+        self._largest = 0  # bytes of one piece that was written
         self.heard = asyncio.get_running_loop().time()
 
     def connection_made(self, transport: Any) -> None:
@@ -97,6 +100,10 @@ class Line(asyncio.Protocol):
         data = self.end.take()
         if data and self.open and not self.transport.is_closing():
             self.transport.write(data)
+            self._largest = max(self._largest, len(data))
+            waiting = self.transport.get_write_buffer_size()
+            if waiting > MOST_WAITING + self._largest:
+                self._owner.ended(f"{self.end.name}: it sends messages, and does not read: {waiting:,} bytes wait for it")
 
     def leave(self) -> None:
         """Say DISCONNECT, which keeps the session, and close."""

@@ -249,6 +249,8 @@ class QueueTopic:
             return {"error": wrong}
         name, free = asked.get("name"), not self._guard.rules
         if do == "delete" and self.overview is not None and self.overview.temporary.maker(str(name)) is connection.session:
+            if asked.get("dry_run"):
+                return {"queue": name, "deleted": True, "dry_run": True}
             self.overview.temporary.delete(str(name), lambda text: self._say({"queue": name, "deleted": True}, send))
             return {}
         site = self.home(name) if name else None

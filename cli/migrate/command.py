@@ -184,7 +184,8 @@ def _write(out: Path, made: dict[str, str]) -> None:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in made.items():
             path = out / name
-            path.touch(mode=0o600)  # a mesh's key is in it
+            path.touch(mode=0o600)
+            path.chmod(0o600)  # a mesh's key, or a bridge's password, is in it
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise fail(f"migrate: {out}: {error.strerror or error}", FAILED) from None

@@ -161,6 +161,14 @@ async def test_rules_of_access_say_who_puts_and_who_makes(tmp_path: Path) -> Non
         assert "error" in await ask(answers, do="delete", name=topic.removeprefix("$queue/"))
 
 
+async def test_a_dry_run_deletes_nothing(tmp_path: Path) -> None:
+    async with Site(queues=settings(tmp_path)) as site:
+        client, topic, _ = await maker(site)
+        answer = await ask(client, do="delete", name=topic.removeprefix("$queue/"), dry_run=True)
+        assert answer["dry_run"] is True
+        assert await client.publish(topic, b"1", qos=1) == 0, "it is still there"
+
+
 async def test_operators_change_none(tmp_path: Path) -> None:
     async with Site(queues=settings(tmp_path), management=EVERYBODY) as site:
         _, topic, _ = await maker(site)

@@ -84,6 +84,7 @@ def test_brokers_that_bridges_join_are_a_topology_and_others_have_files(tmp_path
     written(tmp_path, "lone.conf", OPEN)
     written(tmp_path, "porto.conf", f"{OPEN}connection up\naddress 10.0.0.2\ntopic s/# out 1 porto/ all/porto/\ntopic # both\ntopic x y\n")
     files = [tmp_path / f"{name}.conf" for name in ("porto", "lyon", "lone")]
+    written(tmp_path / "out", "topology.toml", "of an earlier run").chmod(0o644)
     result = migrate(*files, "--host", "lyon=10.0.0.2", "--host", "porto=10.0.0.1", "--out", tmp_path / "out", "--json")
     assert result.exit_code == 1
     assert [one["value"] for one in json.loads(result.stdout)["remarks"] if one["kind"] == "lost"] == ["x y"]
