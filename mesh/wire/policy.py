@@ -24,6 +24,7 @@ from ...mqtt.errors import PeerError
 from ...mqtt.topics import check_filter, matches
 
 CACHED = 20_000  # topics whose answer is kept, for each direction
+LONGEST_CACHED = 512  # bytes of such a topic: whoever publishes chooses them
 LONGEST_NAME = 65_535  # bytes of a topic
 LONGEST = 16_384  # characters of one policy: it travels in link state
 Prefix = tuple[str, str]  # here, there
@@ -170,6 +171,8 @@ class PolicyFilter:
 
 
 def _keep(answers: dict[bytes, bytes | None], topic: bytes, answer: bytes | None) -> bytes | None:
+    if len(topic) > LONGEST_CACHED:
+        return answer
     if len(answers) >= CACHED:
         answers.clear()
     answers[topic] = answer

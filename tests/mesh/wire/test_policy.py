@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,3 +142,18 @@ def test_what_is_no_policy_is_refused(policy: Policy) -> None:
 def test_malformed_policies_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_policy(value)
+
+
+def test_answers_for_long_topics_are_not_kept() -> None:
+    """Whoever publishes chooses the topics: 20,000 of the longest ones would be a gigabyte."""
+    names = PolicyFilter(Policy(prefixes=(("here/", ""),)))
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            topic = b"%d" % number + 60_000 * b"x"
+            assert names.inwards(topic) == b"here/" + topic
+            assert names.outwards(b"here/" + topic) == topic
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000
