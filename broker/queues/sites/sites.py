@@ -416,9 +416,11 @@ class Sites:
         return guest if isinstance(guest, PullGuest) else None
 
     def member(self, name: str, client: str, origin: int) -> str:
-        """Under which name a client of another site is a member here; its own name, if it is none."""
-        guest = self._guests.get((name, client, origin))
-        return guest.member.name if guest is not None else client
+        """Under which name a client of another site is a member here, or would be: never that of another client that is one now."""
+        guest, queue = self._guests.get((name, client, origin)), self._here.queue_here(name)
+        if guest is not None:
+            return guest.member.name
+        return self._member_name(queue, client, origin) if queue is not None else client
 
     def names(self, name: str, client: str) -> list[str]:
         """Under which names clients of other sites with this name are members here."""

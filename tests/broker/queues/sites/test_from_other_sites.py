@@ -191,3 +191,17 @@ async def test_the_api_browses_a_queue_of_another_site(tmp_path: Path) -> None:
                 return [bytes(one.body) for one in browser]
 
         assert await asyncio.to_thread(browse) == [b"1", b"2"]
+
+
+async def test_a_client_of_another_site_says_nothing_for_a_member_of_its_name(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        home, away = await two(stack, tmp_path)
+        member, other = await home.client("worker"), await away.client("worker")
+        await member.subscribe("$queue/orders", qos=1)
+        await other.subscribe(ANSWER)
+        await put(home, b"1")
+        (message,) = await member.messages(1, acknowledge=False)
+        for do in ("done", "unusable", "return", "expire"):
+            assert "error" in (await ask(other, do=do, position=1))[1]
+        member.send(Puback(message.packet_id))
+        await until(lambda: shell(home).store.queues["orders"].counts["done"] == 1)
