@@ -24,7 +24,7 @@ Single = tuple[int, int, Part, int]  # priority below 0, position, part, index
 def cost(selector: str, meta: Meta) -> int:
     """For how many usual looks one counts. A pattern of LIKE may compare each of its characters with each of a message's property."""
     said = len(meta.properties)
-    return 1 + len(selector) // 64 + said // 128 + len(selector) * said // 65_536
+    return 1 + len(selector) // 64 + said // 128 + len(selector) * said // 32_768
 
 
 class Found(NamedTuple):
