@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,21 @@ class Attached:
             one.start()
         self.fleet.start()
         self.fleet.wait_settled(PATIENCE)
+        self._wait_until_they_cross()
         return self
+
+    def _wait_until_they_cross(self) -> None:
+        """What is published before the brokers are attached and know each other's interest is for nobody."""
+        listeners = {name: Listener(one.port, f"probe-{name}", "probe/#") for name, one in self.mosquittos.items()}
+        wanted = {(f"probe/{name}", b"") for name in listeners}
+        end = time.monotonic() + PATIENCE
+        while not all(wanted <= set(one.seen) for one in listeners.values()):
+            assert time.monotonic() < end, {name: sorted(one.seen) for name, one in listeners.items()}
+            for name, one in listeners.items():
+                one.client.publish(f"probe/{name}", b"")
+            time.sleep(0.05)
+        for one in listeners.values():
+            one.close()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.fleet.stop()

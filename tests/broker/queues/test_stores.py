@@ -213,9 +213,10 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, name: str) -> Non
         with pytest.raises(Away):
             store.where.read(1, 1, 1)
         running.start()
-        queue.put([b"2"], Meta("shop"), 1)
         while not committed(store):  # a server that has just started may be slow to answer: a broker commits again
             pass
+        queue.put([b"2"], Meta("shop"), 1)
+        assert commit(store)
         assert store.payloads(queue.blocks[1]) == [b"1"]
         queue.blocks[1].payloads = None
         assert store.payloads(queue.blocks[1]) == [b"1"]
