@@ -315,6 +315,8 @@ class Persistence:
         runs = self._runs
         if self._commit_needed:
             answer = Answer(data, self.writer.number, set())
+            if not self.writer.open_size and not self.dirty:
+                self._released = -1  # nothing is to be written, so no commit would have it looked at
         elif runs:
             answer = Answer(data, self.writer.number, runs)
         else:

@@ -37,6 +37,16 @@ async def test_a_repeat_is_answered_and_not_delivered():
         await subscriber.nothing()
 
 
+async def test_repeats_are_answered_while_nothing_is_to_be_written():
+    async with Site(store=MemoryStore()) as site:
+        publisher = await site.client("p", clean=False, expiry=FOREVER)
+        publisher.send(handled("a"))
+        await answers(publisher, Puback, 1)
+        for packet_id in range(8, 12):
+            publisher.send(handled("a", packet_id=packet_id))
+            assert await answers(publisher, Puback, 1) == [{"mqmesh-repeat": "1"}]
+
+
 async def test_another_connection_and_client_may_repeat():
     async with Site() as site:
         subscriber = await site.client("s")
