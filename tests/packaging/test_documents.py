@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 CONTRIBUTING, ARCHITECTURE = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"
 TOUR = "A tour"  # its heading in CONTRIBUTING.md
 NAMING = [CONTRIBUTING, ARCHITECTURE, ROOT / "docs" / "embedding.md"]  # every name in these is of our code
-LAYERS = ("base", "mqtt", "store", "mesh", "client", "broker", "directory", "metabroker", "pipeline", "cli")
+LAYERS = ("base", "mqtt", "store", "mesh", "client", "broker", "directory", "metabroker", "interchange", "pipeline", "cli")
 OTHERS = ("tests", "docs", "examples", "benchmarks", "packaging", "topologies")
 FILE = re.compile(r"[\w.\-/]+\.(?:py|md|toml|svg|sh|html|json|service|lock)|[\w.\-/]*/")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAYERS = ("base", "mqtt", "mesh", "store", "broker", "client", "metabroker", "directory", "pipeline", "cli")
+LAYERS = ("base", "mqtt", "mesh", "store", "broker", "client", "metabroker", "directory", "interchange", "pipeline", "cli")
 
 
 def test_a_handle_for_what_is_due_already_has_no_time() -> None:

@@ -1,4 +1,4 @@
-"""Imports point down only: cli -> pipeline -> metabroker -> directory -> broker -> mesh, client -> store -> mqtt -> base.
+"""Imports point down only: cli -> pipeline -> interchange -> metabroker -> directory -> broker -> mesh, client -> store -> mqtt -> base.
 
 Nothing imports upwards.
 Read from the syntax tree, so that imports inside functions and under TYPE_CHECKING count too.
@@ -18,6 +18,7 @@ LARGEST_CIRCLE = 6  # modules
 LAYERS = (
     "cli",
     "pipeline",
+    "interchange",
     "metabroker",
     "directory",
     "client",
@@ -80,6 +81,7 @@ RANKS = {
         "uddi",
         "storage",
     ),
+    "interchange": ("__init__", "message", "refusals"),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
     "metabroker": ("__init__", "shell", "connectors core", "mqtt policy", "credentials libraries protocol reconnect remotes"),
     "mqtt": (
