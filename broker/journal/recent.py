@@ -6,8 +6,6 @@ segment: a search reads only what has been appended since.
 
 from __future__ import annotations
 
-import io
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from .schema import arrow_schema
 from .search import Query, Search, only_account
 
 WAIT = 0.5  # seconds for the writer's thread to write what is noted
-LOOK = 0.002
+TOGETHER = 32  # batches of an open segment
 MOST_EVENTS = 20_000  # in one answer
 
 
@@ -55,9 +53,9 @@ class OpenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._data = bytearray()
-        self._batches: list[Any] = []
-        self._size = 0
+        self._end = 0  # of what has been read, in bytes; it begins with the schema
+        self._parts: list[Any] = []  # of TOGETHER batches each: a search looks at few pieces
+        self._last: list[Any] = []  # batches that are in none of them yet
 
     def table(self) -> Any:
         """Its events, as far as they are whole."""
@@ -65,36 +63,38 @@ class OpenFile:
 
         try:
             with self.path.open("rb") as file:
-                file.seek(len(self._data))
-                self._data += file.read()
+                file.seek(self._end)
+                self._read(pa.py_buffer(file.read()))
         except OSError:
             pass  # it has just been closed: its events are in a closed segment now
-        if len(self._data) != self._size:
-            self._size = len(self._data)
-            self._batches = _whole(bytes(self._data))
-        return pa.Table.from_batches(self._batches, arrow_schema()) if self._batches else arrow_schema().empty_table()
+        return pa.concat_tables([*self._parts, pa.Table.from_batches(self._last, arrow_schema())])
 
+    def _read(self, data: Any) -> None:
+        """Take the messages that are whole; what follows them is read again later."""
+        import pyarrow as pa
 
-def _whole(data: bytes) -> list[Any]:
-    import pyarrow as pa
-
-    batches: list[Any] = []
-    try:
-        with pa.ipc.open_stream(io.BytesIO(data)) as stream:
-            batches.extend(stream)
-    except (pa.ArrowException, OSError, StopIteration):
-        pass  # the end of what is whole
-    return batches
+        source, begun = pa.BufferReader(data), self._end
+        while source.tell() < data.size:
+            try:
+                message = pa.ipc.read_message(source)
+            except (pa.ArrowException, OSError, EOFError):
+                return  # the end of what is whole
+            self._end = begun + source.tell()
+            if message.type == "record batch":
+                self._last.append(pa.ipc.read_record_batch(message, arrow_schema()))
+            if len(self._last) == TOGETHER:
+                self._parts.append(pa.Table.from_batches(self._last).combine_chunks())
+                self._last = []
 
 
 class Recent:
-    """Answers searches for one broker. folder: of its open segments. wake: has the writer write. pending: events not written."""
+    """Answers searches for one broker. folder: of its open segments. settle: waits, so many seconds at most, until all noted is written."""
 
-    def __init__(self, place: Place, broker: int, folder: Path, wake: Callable[[], None], pending: Callable[[], int]) -> None:
+    def __init__(self, place: Place, broker: int, folder: Path, settle: Callable[[float], object]) -> None:
         self._journal = _Manifests(place, broker)
         self._names = Names(self._journal)
         self._folder = folder
-        self._wake, self._pending = wake, pending
+        self._settle = settle
         self._open: dict[str, OpenFile] = {}
 
     def find(self, query: Query, account: int | None) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Recent:
 
         account: only messages of this one; None: all. Raises OSError when the journal cannot be read.
         """
-        self._settle()
+        self._settle(WAIT)
         found = Search(self._journal, opened=self._opened).find(query)
         events = found.events if account is None else only_account(found.events, account)
         self._names.begin()
@@ -111,13 +111,6 @@ class Recent:
         names = {str(number): name for number in numbers if (name := self._names(number)) is not None}
         skipped = [f"{path}: {text}" for path, text in found.skipped]
         return {"events": rows, "names": names, "skipped": skipped, "cut": max(0, events.num_rows - MOST_EVENTS)}
-
-    def _settle(self) -> None:
-        """What is noted now is written."""
-        self._wake()
-        ends = time.monotonic() + WAIT
-        while self._pending() and time.monotonic() < ends:
-            time.sleep(LOOK)
 
     def _opened(self) -> list[Any]:
         there = {path.name: path for path in self._folder.glob(f"*{IPC}")}

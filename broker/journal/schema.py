@@ -5,6 +5,7 @@ Everything here works without a broker. It needs pyarrow (the extra `mqmesh[jour
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from .kinds import NOBODY, NONE, VERSION, Kind, MessageId, Protocol, QueueState, Stream, call_id, hop_id, name_id
@@ -78,6 +79,7 @@ COUNTS: tuple[tuple[str, str, int | None], ...] = (
 NAMES: tuple[tuple[str, str, int | None], ...] = (("kind", "string", None), ("id", "int64", NONE), ("name", "string", None))
 
 
+@cache
 def arrow_schema(columns: tuple[tuple[str, str, int | None], ...] = EVENTS) -> Any:
     """The pyarrow schema of `EVENTS`, `COUNTS` or `NAMES`; its metadata holds the version."""
     import pyarrow as pa

@@ -62,8 +62,8 @@ class Journal:
         """What searches this broker's journal while it is written."""
         from .recent import Recent
 
-        recorder, writer = self.recorder, self.writer
-        return Recent(writer.place, recorder.number, writer.folder, lambda: recorder.wake(), lambda: len(recorder.noted))
+        writer = self.writer
+        return Recent(writer.place, self.recorder.number, writer.folder, writer.settle)
 
     def start(self, epoch: int) -> None:
         """Begin. epoch: of this life, above that of any before. Raises OSError."""

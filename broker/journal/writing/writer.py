@@ -67,6 +67,8 @@ class Writer:
         self._care_at = 0.0
         self._counts_at = time.monotonic()  # when counters were last put in their place
         self._wake = threading.Event()
+        self._begun = self._ended = 0  # turns of writing what is noted
+        self._turns = threading.Condition()
         self._stop = False
         self._thread: threading.Thread | None = None
         self._care = Housekeeping(place, recorder.number, settings)
@@ -88,6 +90,13 @@ class Writer:
         detail: dict[str, Any] = {"why": "crash", "epoch": life.epoch, "after": life.last}
         log.warning("event=journal-gap epoch=%d after=%d recovered=%d", life.epoch, life.last, life.events)
         self.recorder.event(Kind.GAP, value=-1, detail=detail, reason="crash")
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until what is noted now is written: whether it is, after so many seconds at most. For any thread but this one's own."""
+        with self._turns:
+            wanted = self._begun + 1  # a turn that has begun may have taken its events already
+            self._wake.set()
+            return self._turns.wait_for(lambda: self._ended >= wanted, seconds)
 
     def stop(self) -> None:
         """Write what is noted, close the segment, and end."""
@@ -112,8 +121,7 @@ class Writer:
                 return
 
     def _step(self, stopping: bool) -> None:
-        while self._append(*self._taken()):
-            pass
+        self._write_noted()
         self._take_counts()
         now = time.monotonic()
         opened = self._open
@@ -129,6 +137,17 @@ class Writer:
             close_life(self.folder, self.recorder.epoch)
 
     # Events
+
+    def _write_noted(self) -> None:
+        with self._turns:
+            self._begun += 1
+        try:
+            while self._append(*self._taken()):
+                pass
+        finally:
+            with self._turns:
+                self._ended = self._begun
+                self._turns.notify_all()
 
     def _taken(self) -> tuple[Any, int]:
         """A table of what was noted (None: nothing was), and how many events are missing before it, which it says."""

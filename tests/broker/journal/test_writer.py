@@ -68,6 +68,24 @@ def test_a_segment_is_closed_at_its_size(tmp_path: Path) -> None:
     assert not journal.open_segments()
 
 
+def test_who_asks_waits_for_what_was_noted_before_and_for_nothing_else(tmp_path: Path) -> None:
+    one = writer(tmp_path)
+    appended, append = [0], one._append
+
+    def slowly(*args: Any) -> bool:
+        note(one, f"later {appended[0]}")  # there is always something that is not written
+        appended[0] += 1
+        return append(*args) and appended[0] % 50 != 0
+
+    one._append = slowly  # type: ignore[method-assign]
+    one.start()
+    note(one, "before")
+    assert one.settle(60)
+    assert len(one.recorder.noted) > 0
+    assert "before" in map(Journal(str(tmp_path)).names().get, [row["client"] for row in events(tmp_path)])
+    one.stop()
+
+
 def test_what_is_open_is_read_too(tmp_path: Path) -> None:
     one = writer(tmp_path)
     one.folder.mkdir(parents=True)

@@ -33,7 +33,7 @@ def maker(tmp_path: Path) -> JournalMaker:
 
 def recent(maker: JournalMaker, broker: int = 3) -> Recent:
     folder = Path(maker.root) / f"open/broker={broker}"
-    return Recent(maker.place, broker, folder, lambda: None, lambda: 0)
+    return Recent(maker.place, broker, folder, lambda seconds: None)
 
 
 async def asker(site: Site, name: str = "operator", **more: Any) -> Client:
