@@ -140,8 +140,11 @@ class BrokerOptions:
             values["number"] = self.number
         if self.workers is not None and self.workers.isdigit():
             values["workers"] = int(self.workers)
-        if has_file and not (self.mesh or self.peer or self.auth or self.mode):
+        in_mesh = self.mesh or self.peer or self.auth or self.mode
+        if has_file and not in_mesh:
             values.pop("mesh_key", None)  # of the environment, perhaps: the file may say that there is no mesh
+        if not (in_mesh or self.name or self.number is not None) and self.mesh_key == os.environ.get("MQMESH_KEY"):
+            values.pop("mesh_key", None)  # of the environment: it alone makes no member of a mesh
         found: dict[str, Any] = {}
         for name, value in values.items():
             *tables, key = KEYS[name].split(".")

@@ -11,21 +11,23 @@ import functools
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ..core.errors import JMSError
+from ..core.errors import IllegalStateError, JMSError
 from ..core.settings import AckMode
-from ..message.destinations import Destination, Queue, TemporaryQueue, Topic
+from ..message.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from ..message.messages import Message
 from .browser import QueueBrowser
-from .connection import Connection
+from .connection import Connection, ConnectionMetaData, ExceptionListener
 from .consumer import MessageConsumer
 from .context import Context, Producer
 from .factory import ConnectionFactory
 from .message_factory import MessageMaker
+from .session import Session
 
 if TYPE_CHECKING:
     from .context import Body
 
 T = TypeVar("T")
+B = TypeVar("B")
 
 
 class AsyncProducer(Producer):
@@ -78,15 +80,47 @@ class AsyncConsumer:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._available.set)
 
+    @property
+    def destination(self) -> Destination:
+        return self.consumer.destination
+
+    @property
+    def message_selector(self) -> str | None:
+        return self.consumer.message_selector
+
+    @property
+    def dropped(self) -> int:
+        """See `MessageConsumer.dropped`."""
+        return self.consumer.dropped
+
+    @property
+    def closed(self) -> bool:
+        return self.consumer.closed
+
     async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109 # as the blocking twin
         """The next message; None after `timeout` seconds, or when the consumer is closed."""
+        return await self._receive(self.consumer.receive_no_wait, timeout)
+
+    def receive_no_wait(self) -> Message | None:
+        """A message that has arrived already, or None."""
+        return self.consumer.receive_no_wait()
+
+    async def receive_body(self, wanted: type[B], timeout: float | None = None) -> B | None:  # noqa: ASYNC109 # as the blocking twin
+        """See `MessageConsumer.receive_body`."""
+        return await self._receive(functools.partial(self.consumer.receive_body_no_wait, wanted), timeout)
+
+    def receive_body_no_wait(self, wanted: type[B]) -> B | None:
+        """See `MessageConsumer.receive_body_no_wait`."""
+        return self.consumer.receive_body_no_wait(wanted)
+
+    async def _receive(self, take: Callable[[], T | None], timeout: float | None) -> T | None:  # noqa: ASYNC109 # as above
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             self._available.clear()
-            message = self.consumer.receive_no_wait()
-            if message is not None or self.consumer.closed or self.consumer.session.closed:
-                return message
+            found = take()
+            if found is not None or self.consumer.closed or self.consumer.session.closed:
+                return found
             waits = [
                 wait
                 for wait in (None if deadline is None else deadline - loop.time(), self.consumer.seconds_until_due())
@@ -123,6 +157,14 @@ class AsyncQueueBrowser:
     def __init__(self, browser: QueueBrowser) -> None:
         self.browser = browser
 
+    @property
+    def queue(self) -> Queue:
+        return self.browser.queue
+
+    @property
+    def message_selector(self) -> str | None:
+        return self.browser.message_selector
+
     async def __aiter__(self) -> AsyncIterator[Message]:
         messages = iter(self.browser)
         while (message := await asyncio.to_thread(next, messages, None)) is not None:
@@ -139,7 +181,7 @@ class AsyncQueueBrowser:
 
 
 class AsyncContext(MessageMaker):
-    """``async with AsyncContext(factory) as context``. It makes messages as `Context` does.
+    """``async with AsyncContext(factory) as context``. It has what `Context` has.
 
     Any task may send and receive. Only one task at a time may use a transaction.
     """
@@ -152,18 +194,79 @@ class AsyncContext(MessageMaker):
         password: str | None = None,
     ) -> None:
         self._open: Callable[[], Context] = functools.partial(factory.create_context, acknowledge_mode, user, password)
-        self.context: Context
+        self._context: Context | None = None
+
+    @classmethod
+    def _of(cls, context: Context) -> AsyncContext:
+        made = cls.__new__(cls)
+        made._context = context
+        return made
+
+    @property
+    def context(self) -> Context:
+        """The `Context` underneath. Raises `IllegalStateError` before ``async with``."""
+        if self._context is None:
+            raise IllegalStateError("the context is not open: use it as `async with AsyncContext(factory) as context`")
+        return self._context
 
     async def __aenter__(self) -> Self:
-        self.context = await asyncio.to_thread(self._open)
+        if self._context is None:
+            self._context = await asyncio.to_thread(self._open)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def create_context(self, acknowledge_mode: AckMode = AckMode.AUTO) -> AsyncContext:
+        """Another session of the same connection. See `Context.create_context`."""
+        return AsyncContext._of(await asyncio.to_thread(self.context.create_context, acknowledge_mode))
+
+    async def close(self) -> None:
+        """See `Context.close`."""
         await asyncio.to_thread(self.context.close)
 
     @property
     def connection(self) -> Connection:
         return self.context.connection
+
+    @property
+    def session(self) -> Session:
+        return self.context.session
+
+    @property
+    def client_id(self) -> str | None:
+        return self.context.client_id
+
+    @property
+    def metadata(self) -> ConnectionMetaData:
+        return self.context.metadata
+
+    @property
+    def session_mode(self) -> AckMode:
+        return self.context.session_mode
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        return self.context.exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        """Called by a thread of the connection, not by the event loop."""
+        self.context.exception_listener = listener
+
+    @property
+    def auto_start(self) -> bool:
+        return self.context.auto_start
+
+    @auto_start.setter
+    def auto_start(self, start: bool) -> None:
+        self.context.auto_start = start
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.context.start)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.context.stop)
 
     def create_producer(self) -> AsyncProducer:
         return AsyncProducer(self.context)
@@ -174,7 +277,7 @@ class AsyncContext(MessageMaker):
     def create_queue(self, name: str) -> Queue:
         return self.context.create_queue(name)
 
-    def create_temporary_topic(self) -> Topic:
+    def create_temporary_topic(self) -> TemporaryTopic:
         return self.context.create_temporary_topic()
 
     async def create_temporary_queue(self) -> TemporaryQueue:

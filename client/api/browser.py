@@ -13,7 +13,7 @@ from ..core.errors import IllegalStateError
 from ..core.transport import Incoming, Properties
 from ..message.destinations import Queue
 from ..message.messages import Message
-from ..message.selector import Selector
+from ..message.selector import Selector, selects_all
 from ..message.wire import decode
 from .questions import QueueRequests
 
@@ -28,7 +28,7 @@ class QueueBrowser:
 
     def __init__(self, queue: Queue, selector: str, requests: QueueRequests, release: Callable[[QueueBrowser], None]) -> None:
         self.queue, self.message_selector = queue, selector or None
-        self._wanted = {"selector": Selector(selector).text} if selector.strip() else {}
+        self._wanted = {"selector": Selector(selector).text} if not selects_all(selector) else {}
         self._requests, self._release = requests, release
         self._closed = False
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ...mqtt.reasons import Reason
 from ..core.directory import Directory
-from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, error_from_outcome
+from ..core.errors import IllegalStateError, InvalidClientIDError, InvalidDestinationError, JMSError, error_from_outcome
 from ..core.settings import AckMode, Settings, Waiter
 from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
 from ..message.destinations import (
@@ -84,7 +84,7 @@ class Connection:
         self._check()
         if self._client_id or self._used:
             raise IllegalStateError("the client identifier can be set once, before the connection is used (6.1.2)")
-        self._client_id = client_id
+        self._client_id = check_client_id(client_id)
         old, self.publisher = self.publisher, self._open_publisher()
         old.close(True, lambda outcome: None)
 
@@ -241,6 +241,16 @@ class Connection:
         link = self.transport.open(spec, handler)
         handler.wait(self.settings.connect_timeout)
         return link
+
+
+def check_client_id(client_id: str) -> str:
+    """The JMS client identifier. Raises `InvalidClientIDError` unless it is a string that is not empty."""
+    try:
+        if isinstance(client_id, str) and 0 < len(client_id.encode()) <= 65535 and "\0" not in client_id:
+            return client_id
+    except UnicodeEncodeError:
+        pass
+    raise InvalidClientIDError(f"client_id {client_id!r}: expected a string that is not empty", "client_id")
 
 
 class _PublisherHandler:

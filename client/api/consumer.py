@@ -28,6 +28,7 @@ log = logging.getLogger("mqmesh.client")
 
 B = TypeVar("B")
 
+REPORT = 1.0  # seconds between two reports of dropped messages
 GIVEN_BACK = Reason.UNSPECIFIED_ERROR  # of a PUBACK: somebody gets the message again
 
 MessageListener = Callable[[Message], None]
@@ -46,13 +47,15 @@ class MessageConsumer:
         settings = session.connection.settings
         selector = Selector(subscription.selector) if subscription.selector.strip() else None
         own = session.connection.prefix if subscription.no_local else ""
-        self.inbox = Inbox(selector, own, subscription.identifier, settings.once_window)
+        self.inbox = Inbox(selector, own, subscription.identifier, settings.once_window, (settings.inbox, settings.inbox_bytes))
         self.listener: MessageListener | None = None
         self.closed = self._finished = False
         self.error: JMSError | None = None
         self.on_available: Callable[[], None] | None = None  # for asyncio: the network thread calls it when there may be a message
         self._connected = threading.Event()
         self._was_up = False
+        self._reported_drops = 0
+        self._report_drops_at = 0.0  # not before
         self._last_failure = ""
         expiry = settings.durable_keep if subscription.durable else settings.session_keep
         self.prefetch = subscription.prefetch or settings.prefetch
@@ -68,6 +71,11 @@ class MessageConsumer:
     @property
     def message_selector(self) -> str | None:
         return self.subscription.selector or None
+
+    @property
+    def dropped(self) -> int:
+        """Messages of QoS 0 that came while the inbox had no room, so far."""
+        return self.inbox.dropped
 
     @property
     def message_listener(self) -> MessageListener | None:
@@ -213,8 +221,18 @@ class MessageConsumer:
             if token is not None:
                 self._done([token])
             self.session.cond.notify_all()
+            dropped = self.inbox.dropped
+        if dropped > self._reported_drops:
+            self._report_drops(dropped)
         if self.on_available is not None:
             self.on_available()
+
+    def _report_drops(self, dropped: int) -> None:
+        """Tell the exception listener, at most once in `REPORT` seconds."""
+        if (at := time.monotonic()) >= self._report_drops_at:
+            self._reported_drops, self._report_drops_at = dropped, at + REPORT
+            text = f"consumer of {self.destination}: {dropped} messages of QoS 0 dropped so far: more than its inbox may hold wait"
+            self.session.connection.report(JMSError(text, "messages_dropped"))
 
     def connected(self, resumed: bool) -> None:
         if self._was_up and not resumed:

@@ -11,7 +11,7 @@ from ..core.errors import JMSError
 from ..core.settings import AckMode, Settings
 from ..core.transport import Transport
 from ..paho.transport import Network, PahoTransport
-from .connection import Connection
+from .connection import Connection, check_client_id
 from .context import Context
 
 
@@ -44,7 +44,7 @@ class ConnectionFactory:
             self.address = parse_address(url, CLIENT)
         except AddressError as error:
             raise JMSError(f"address {url!r}: {error}", "address") from error
-        self.client_id, self.directory = client_id, directory
+        self.client_id, self.directory = client_id if client_id is None else check_client_id(client_id), directory
         try:
             self.settings = Settings(**settings)
         except TypeError as error:

@@ -8,6 +8,9 @@ Once only: the broker repeats messages that the client has not acknowledged, and
 acknowledged. Both are recognised by the message identifier, among the messages held and the last `window` acknowledged ones. Messages of
 other MQTT clients have no identifier. Their repeats are recognised while the message is held (same packet identifier, same bytes). Later
 repeats are delivered, marked as redelivered.
+
+Room: of QoS 1 and 2 the broker sends no more than the prefetch. Nothing holds QoS 0 back: what comes while there is no room is dropped, and
+counted.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.cache import Cache
+from ..core.settings import INBOX, INBOX_BYTES
 from ..core.transport import Incoming
 from ..message.messages import DeliveryMode, Message
 from ..message.selector import Selector
@@ -34,6 +38,7 @@ class ReceivedMessage:
     count: deliveries so far.
     expires: when it is not delivered any more, in milliseconds since 1970; 0: never.
     gone: it is acknowledged, or given back.
+    loose: of QoS 0, so that its broker sends on while it is held.
     """
 
     incoming: Incoming
@@ -44,6 +49,7 @@ class ReceivedMessage:
     count: int = 0
     expires: int = 0
     gone: bool = False
+    loose: bool = False
 
 
 class Inbox:
@@ -53,18 +59,27 @@ class Inbox:
     own: messages whose identifier begins with it are not wanted (noLocal).
     identifier: Subscription Identifier; messages of the session's other subscriptions are not wanted.
     window: acknowledged messages that are remembered; 0: repeats are delivered.
+    room: messages of QoS 0, and bytes of their payloads, that are held at most.
     probe_topic: empty messages there are acknowledged in their turn, and not delivered; "" for none.
     """
 
-    def __init__(self, selector: Selector | None = None, own: str = "", identifier: int = 0, window: int = 16384) -> None:
-        self._selector, self._own, self._identifier, self._window = selector, own, identifier, window
+    def __init__(
+        self,
+        selector: Selector | None = None,
+        own: str = "",
+        identifier: int = 0,
+        window: int = 16384,
+        room: tuple[int, int] = (INBOX, INBOX_BYTES),
+    ) -> None:
+        self._selector, self._own, self._identifier, self._window, self._room = selector, own, identifier, window, room
         self._ready: list[tuple[int, int, ReceivedMessage]] = []  # heap by priority, then order
         self._delayed: list[tuple[int, int, ReceivedMessage]] = []  # heap by delivery time
         self._held: dict[object, ReceivedMessage] = {}
         self._seen: Cache[str, None] = Cache(window)
         self._order = 0
         self.probe_topic = ""
-        self.repeats = self.unwanted = self.expired = self.probes = 0
+        self._loose = self._loose_bytes = 0
+        self.repeats = self.unwanted = self.expired = self.probes = self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._held)
@@ -86,14 +101,27 @@ class Inbox:
         if not self._wanted(incoming, message):
             self.unwanted += 1
             return incoming.token
+        loose = incoming.token is None
+        if loose and not self._has_room(len(incoming.payload)):
+            self.dropped += 1
+            return None
         self._order += 1
         key = key if key not in self._held else self._order
         tokens = [] if incoming.token is None else [incoming.token]
         held = ReceivedMessage(incoming, message, self._order, key, tokens, self._deliveries(incoming, message))
         held.expires = self._expires(incoming, message, now)
+        if loose:
+            held.loose = True
+            self._loose += 1
+            self._loose_bytes += len(incoming.payload)
         self._held[key] = held
         self._queue(held, now)
         return None
+
+    def _has_room(self, size: int) -> bool:
+        """Whether one more message of QoS 0 may be held. One is held whatever its size."""
+        most, most_bytes = self._room
+        return self._loose < most and (not self._loose or self._loose_bytes + size <= most_bytes)
 
     def _deliveries(self, incoming: Incoming, message: Message) -> int:
         """How often a message was delivered before it came."""
@@ -156,12 +184,18 @@ class Inbox:
         for held in done:
             if held.gone:
                 continue
-            held.gone = True
-            del self._held[held.key]
+            self._forget(held)
             if isinstance(held.key, str) and self._window:
                 self._seen.keep(held.key, None)
             tokens += held.tokens
         return tokens
+
+    def _forget(self, held: ReceivedMessage) -> None:
+        held.gone = True
+        del self._held[held.key]
+        if held.loose:
+            self._loose -= 1
+            self._loose_bytes -= len(held.incoming.payload)
 
     def recover(self, back: Iterable[ReceivedMessage], now: int) -> None:
         """Have messages delivered again."""
@@ -196,8 +230,7 @@ class QueueInbox(Inbox):
         tokens: list[object] = []
         for held in back:
             if not held.gone:
-                held.gone = True
-                del self._held[held.key]
+                self._forget(held)
                 tokens += held.tokens
         return tokens
 
@@ -209,8 +242,7 @@ class QueueInbox(Inbox):
     def connection_lost(self) -> None:
         """The broker has taken everything back. What is delivered by now is held without a token, until it comes again or is given up."""
         for *_, held in self._ready:
-            held.gone = True
-            del self._held[held.key]
+            self._forget(held)
         self._ready.clear()
         for held in self._held.values():
             held.tokens.clear()

@@ -31,7 +31,7 @@ from ..message.destinations import (
     topic_to_send,
 )
 from ..message.messages import DeliveryMode, Message
-from ..message.selector import Selector
+from ..message.selector import Selector, selects_all
 from ..message.wire import encode
 from .async_sends import AsyncSends
 from .browser import QueueBrowser
@@ -470,7 +470,7 @@ class Session(MessageMaker):
         name = connection.client_id
         link_id = connection.subscriptions.free_queue_client_id(name, queue.name) if name else connection.link_id()
         said = [(KEY, queue.key)] if isinstance(queue, TemporaryQueue) else []
-        if selector.strip():
+        if not selects_all(selector):
             said.append((SELECTOR, Selector(selector).text))
         prefetch = connection.settings.queue_prefetch
         subscription = Subscription(queue, address, link_id, selector=selector, prefetch=prefetch, said=tuple(said))
@@ -568,8 +568,7 @@ class Session(MessageMaker):
             raise InvalidDestinationError(f"a subscription with a name is to a topic, not to the queue {destination.name!r}")
         filter_ = filter_to_consume(destination)
         self.connection.check_destination(destination, consuming=True)
-        if selector.strip():
-            Selector(selector)
+        selects_all(selector)
         return filter_
 
     def _add_consumer(self, subscription: Subscription, kind: type[MessageConsumer] = MessageConsumer) -> MessageConsumer:

@@ -13,6 +13,7 @@ from ..core.errors import IllegalStateError, JMSError, error_from_outcome
 from ..core.settings import Waiter
 from ..core.transport import Incoming, LinkSpec, Outcome, Transport
 from ..message.destinations import Destination, durable_client_id, queue_client_id
+from ..message.values import check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def check_subscription_name(name: str) -> str:
     """The name. Raises `JMSError` unless it is a string that is not empty."""
     if not isinstance(name, str) or not name:
         raise JMSError("a subscription's name is a string that is not empty", "name")
-    return name
+    return check_text(name, "a subscription's name")
 
 
 def has_consumer_error(name: str) -> IllegalStateError:

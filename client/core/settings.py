@@ -9,6 +9,9 @@ from enum import IntEnum
 from .errors import JMSError, error_from_outcome
 from .transport import NEVER, Outcome
 
+INBOX = 4096  # messages
+INBOX_BYTES = 16 << 20
+
 
 class AckMode(IntEnum):
     """When a received message counts as consumed (6.2.10). INDIVIDUAL is an extension: `Message.acknowledge` acknowledges that message."""
@@ -26,6 +29,8 @@ class Settings:
 
     prefetch: messages that the broker sends to one consumer before it waits for acknowledgements (Receive Maximum), 1 to 65535.
     queue_prefetch: the same for a consumer of a queue. What one consumer has prefetched no other gets.
+    inbox: messages of QoS 0 that wait at one consumer at most. Further ones are dropped, counted and reported.
+    inbox_bytes: the same, bytes of their payloads.
     once_window: acknowledged messages that a consumer remembers to recognise repeats; 0 turns once-only off.
     persistent_qos: QoS of PERSISTENT messages, 1 or 2.
     connect_timeout: seconds for a connection or a subscription.
@@ -39,6 +44,8 @@ class Settings:
 
     prefetch: int = 256
     queue_prefetch: int = 16
+    inbox: int = INBOX
+    inbox_bytes: int = INBOX_BYTES
     once_window: int = 16384
     persistent_qos: int = 1
     connect_timeout: float = 30.0
@@ -53,6 +60,8 @@ class Settings:
         ranges = {
             "prefetch": (1, 65535),
             "queue_prefetch": (1, 65535),
+            "inbox": (1, 1 << 30),
+            "inbox_bytes": (1, 1 << 40),
             "once_window": (0, 1 << 30),
             "persistent_qos": (1, 2),
             "connect_timeout": (0.001, 1e9),

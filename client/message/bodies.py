@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar, cast
 
 import msgpack
@@ -11,7 +11,7 @@ import msgpack
 from ...base.selector.terms import Value
 from ..core.errors import MessageEOFError, MessageFormatError, MessageNotReadableError
 from .messages import Message
-from .values import BODY_KINDS, Typed, convert, typed
+from .values import BODY_KINDS, Typed, check_text, convert, typed
 
 V = TypeVar("V")
 _FORMATS = {
@@ -52,6 +52,12 @@ class _Cursor(Message):
             raise MessageNotReadableError("the body is being written: call reset() first")
 
 
+def _bytes(data: object) -> bytes | bytearray | memoryview:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise MessageFormatError(f"{type(data).__name__} is not bytes: encode a text first")
+    return data
+
+
 def _writer(kind: str, value_type: type[V]) -> Callable[[BytesMessage, V], None]:
     def write(self: BytesMessage, value: V) -> None:
         self.write(kind, value)
@@ -73,7 +79,7 @@ class BytesMessage(_Cursor):
 
     def __init__(self, data: bytes = b"") -> None:
         super().__init__()
-        self._data = bytearray(data)
+        self._data = bytearray(_bytes(data))
 
     @property
     def body(self) -> bytes:
@@ -104,6 +110,8 @@ class BytesMessage(_Cursor):
 
     def read(self, kind: str) -> Any:
         """The next number of `kind`. Raises `MessageEOFError` when too few bytes are left."""
+        if kind not in _FORMATS:
+            raise MessageFormatError(f"bytes cannot be read as a {kind}: use {', '.join(_FORMATS)}")
         return struct.unpack(_FORMATS[kind], self._take(struct.calcsize(_FORMATS[kind])))[0]
 
     def _take(self, count: int) -> bytes:
@@ -115,7 +123,7 @@ class BytesMessage(_Cursor):
 
     def write_bytes(self, data: bytes) -> None:
         self._writing()
-        self._data += data
+        self._data += _bytes(data)
 
     def read_bytes(self, count: int = -1) -> bytes:
         """The next `count` bytes, or fewer at the end. A negative count: all that are left."""
@@ -125,14 +133,24 @@ class BytesMessage(_Cursor):
 
     def write_utf(self, text: str) -> None:
         """Append a text: a length of two bytes, then UTF-8."""
-        data = text.encode()
+        self._writing()
+        data = check_text(text, "the text").encode()
         if len(data) > 65535:
             raise MessageFormatError("a text of more than 65535 bytes cannot be written so")
         self.write("unsigned_short", len(data))
         self._data += data
 
     def read_utf(self) -> str:
-        return self._take(self.read("unsigned_short")).decode()
+        """The next text that `write_utf` wrote. After an error the position is as before."""
+        begin = self._position
+        try:
+            return self._take(self.read("unsigned_short")).decode()
+        except UnicodeDecodeError as error:
+            self._position = begin
+            raise MessageFormatError(f"the next bytes are no text: {error}") from error
+        except MessageEOFError:
+            self._position = begin
+            raise
 
     write_boolean = _writer("boolean", bool)
     write_byte = _writer("byte", int)
@@ -152,13 +170,16 @@ class BytesMessage(_Cursor):
     read_double = _reader("double", float)
 
 
-class MapMessage(Message):
-    """Names and typed values. ``message["n"] = 3`` takes the kind from Python's type. `set` states the kind. `get` converts."""
+class MapMessage(Message, MutableMapping[str, Value]):
+    """Names and typed values: a mapping. ``message["n"] = 3`` takes the kind from Python's type. `set` states the kind. `read` converts.
+
+    Unlike other mappings it is true when it is empty, and equal to itself only, as any message is.
+    """
 
     kind = "map"
     content_type = "application/msgpack"
 
-    def __init__(self, values: dict[str, Any] | None = None) -> None:
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self._values: dict[str, Typed] = {}
         for name, value in (values or {}).items():
@@ -173,9 +194,10 @@ class MapMessage(Message):
         self._writing()
         if not isinstance(name, str) or not name:
             raise MessageFormatError("a name in a map is a string that is not empty")
-        self._values[name] = typed(value, kind, BODY_KINDS)
+        self._values[check_text(name, "the name")] = typed(value, kind, BODY_KINDS)
 
-    def get(self, name: str, kind: str) -> Value:
+    def read(self, name: str, kind: str) -> Value:
+        """The value of a name, converted to `kind` as the specification says (3.11.3). A missing one converts like a null."""
         return convert(self._values.get(name), kind)
 
     def item_exists(self, name: str) -> bool:
@@ -187,14 +209,21 @@ class MapMessage(Message):
     def __setitem__(self, name: str, value: Any) -> None:
         self.set(name, value)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
+    def __delitem__(self, name: str) -> None:
+        self._writing()
+        del self._values[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __bool__(self) -> bool:
+        return True
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def _clear(self) -> None:
         self._values.clear()

@@ -136,13 +136,14 @@ def filter_to_consume(destination: Destination) -> str:
         if destination.name.startswith("$share/"):
             raise InvalidDestinationError("$share/ stands for shared subscriptions: use create_shared_consumer")
         check_filter(destination.name)
-    except MqttError as error:
+        destination.name.encode()
+    except (MqttError, UnicodeEncodeError) as error:
         raise InvalidDestinationError(f"cannot consume from {destination.name!r}: {error}") from error
     return destination.name
 
 
 def _check_kind(destination: object) -> None:
-    if not isinstance(destination, Topic | Queue):
+    if not isinstance(destination, Topic | Queue) or not isinstance(destination.name, str):
         raise InvalidDestinationError(f"{destination!r} is not a destination: use session.create_topic(name) or create_queue(name)")
     if isinstance(destination, Topic) and destination.name.startswith(PREFIX):
         raise InvalidDestinationError(f"{destination.name!r} is a queue: use create_queue({destination.name.removeprefix(PREFIX)!r})")

@@ -12,6 +12,7 @@ import msgpack
 from ..core.errors import MessageFormatError, MessageNotWriteableError
 from .destinations import Destination
 from .properties import Properties, PropertyValues
+from .values import check_text
 
 B = TypeVar("B")
 
@@ -114,7 +115,7 @@ class TextMessage(Message):
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__()
-        self._text = text
+        self._text = text if text is None else check_text(text, "the text")
 
     @property
     def text(self) -> str | None:
@@ -123,7 +124,7 @@ class TextMessage(Message):
     @text.setter
     def text(self, text: str | None) -> None:
         self._writing()
-        self._text = text
+        self._text = text if text is None else check_text(text, "the text")
 
     @property
     def body(self) -> str | None:
@@ -133,10 +134,7 @@ class TextMessage(Message):
         self._text = None
 
     def encode_body(self) -> bytes:
-        try:
-            return (self._text or "").encode()
-        except UnicodeEncodeError as error:
-            raise MessageFormatError(f"the text is not valid Unicode: {error}") from error
+        return (self._text or "").encode()
 
     def decode_body(self, payload: bytes) -> None:
         self._text = payload.decode()

@@ -11,7 +11,18 @@ class Selector(_Selector):
     """A parsed selector. Raises `InvalidSelectorError`, which says what was expected and where."""
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise InvalidSelectorError(f"a selector is a string, not {text!r}: '' selects everything", "selector")
         try:
+            text.encode()
             super().__init__(text)
-        except SelectorError as error:
+        except (SelectorError, UnicodeEncodeError) as error:
             raise InvalidSelectorError(str(error), "selector") from None
+
+
+def selects_all(text: str) -> bool:
+    """Whether a selector is empty. Raises `InvalidSelectorError` unless it is a selector."""
+    if isinstance(text, str) and not text.strip():
+        return True
+    Selector(text)
+    return False

@@ -68,8 +68,19 @@ def typed(value: Any, kind: str | None = None, kinds: frozenset[str] = PROPERTY_
     if kind == "boolean" and isinstance(value, bool):
         return kind, value
     if kind in ("string", "char") and isinstance(value, str) and (kind == "string" or len(value) == 1):
-        return kind, value
+        return kind, check_text(value, "the value")
     raise MessageFormatError(f"{value!r} is not a {kind}")
+
+
+def check_text(value: Any, what: str) -> str:
+    """The text. Raises `MessageFormatError` for another type, and for surrogates, which UTF-8 cannot carry."""
+    if not isinstance(value, str):
+        raise MessageFormatError(f"{what} is {value!r}: expected a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise MessageFormatError(f"{what} is not valid Unicode: {error}") from error
+    return value
 
 
 def _real(value: Any, kind: str) -> float:

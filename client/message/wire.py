@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from ...base.queues import DELAY, DELIVERIES, HANDLE, POSITION, PRIORITY
 from ...base.selector.values import kinds_in
-from ...mqtt.errors import MqttError
-from ...mqtt.topics import check_topic
 from ..core.errors import InvalidDestinationError, JMSError, MessageFormatError
 from ..core.transport import Incoming, Properties, Publication
 from .bodies import BytesMessage, MapMessage, StreamMessage
 from .destinations import Destination, Queue, destination_of, topic_to_send
 from .messages import DEFAULT_PRIORITY, DeliveryMode, Message, ObjectMessage, TextMessage
-from .values import Typed, of_text, text_of
+from .values import Typed, check_text, of_text, text_of
 
 KINDS: dict[str, type[Message]] = {
     kind.kind: kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
@@ -47,7 +45,7 @@ def encode(message: Message, qos: int, now: int) -> Publication:
     if message.priority != DEFAULT_PRIORITY:
         headers.append(("JMSPriority", str(message.priority)))
     if message.jms_type is not None:
-        headers.append(("JMSType", message.jms_type))
+        headers.append(("JMSType", check_text(message.jms_type, "JMSType")))
     if message.expiration:
         headers.append(("JMSExpiration", str(message.expiration)))
     if message.delivery_time > message.timestamp:
@@ -64,14 +62,21 @@ def encode(message: Message, qos: int, now: int) -> Publication:
     for name, value in values + headers:
         if len(value.encode(errors="replace")) > LONGEST or "\0" in value:
             raise MessageFormatError(f"{name} is longer than {LONGEST} bytes or contains a null character: MQTT cannot carry that")
-    correlation = message.correlation_id.encode() if isinstance(message.correlation_id, str) else message.correlation_id
-    if correlation is not None and len(correlation) > LONGEST:
-        raise MessageFormatError(f"the correlation identifier is longer than {LONGEST} bytes")
+    correlation = _correlation_data(message.correlation_id)
     expiry = -(-max(message.expiration - now, 1) // 1000) if message.expiration else None  # seconds, rounded up
     properties = Properties(
         text or None, expiry, message.content_type, _reply_topic(message.reply_to), correlation, tuple(headers + values)
     )
     return Publication(topic_to_send(message.destination), message.encode_body(), qos, properties)
+
+
+def _correlation_data(identifier: str | bytes | None) -> bytes | None:
+    if identifier is None:
+        return None
+    data = identifier if isinstance(identifier, bytes) else check_text(identifier, "the correlation identifier").encode()
+    if len(data) > LONGEST:
+        raise MessageFormatError(f"the correlation identifier is longer than {LONGEST} bytes")
+    return data
 
 
 def _encode_properties(message: Message) -> tuple[str, list[tuple[str, str]]]:
@@ -90,9 +95,9 @@ def _reply_topic(reply_to: Destination | None) -> str | None:
     if reply_to is None:
         return None
     try:
-        return check_topic(reply_to.address.encode())
-    except MqttError as error:
-        raise InvalidDestinationError(f"reply_to {reply_to.name!r}: {error}") from error
+        return topic_to_send(reply_to)
+    except InvalidDestinationError as error:
+        raise InvalidDestinationError(f"reply_to: {error}") from error
 
 
 def decode(incoming: Incoming) -> Message:

@@ -95,6 +95,14 @@ def test_short_options_as_for_mosquitto(tmp_path: Path) -> None:
     process.communicate()
 
 
+def test_a_key_in_the_environment_makes_no_member_of_a_mesh() -> None:
+    process = start("broker", "-p", "0", env={**os.environ, "MQMESH_KEY": KEY})
+    ready_port(process)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    process.communicate()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

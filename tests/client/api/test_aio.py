@@ -5,7 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mqmesh.client import AckMode, AsyncContext, ConnectionFactory
+import pytest
+from mqmesh.client import (
+    AckMode,
+    AsyncConsumer,
+    AsyncContext,
+    AsyncProducer,
+    AsyncQueueBrowser,
+    ConnectionFactory,
+    Context,
+    IllegalStateError,
+    JMSError,
+    MessageFormatError,
+    Producer,
+    QueueBrowser,
+)
 from support.jms_client import PATIENCE
 
 
@@ -71,5 +85,56 @@ def test_it_makes_messages_and_answers_come_to_a_temporary_topic(way: Any, name:
             answer = await heard.receive(PATIENCE)
             assert answer is not None
             assert answer.body == "thank you"
+
+    asyncio.run(program())
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_asyncio_classes_have_what_the_blocking_ones_have(factory: ConnectionFactory) -> None:
+    async def program() -> None:
+        async with AsyncContext(factory) as context:
+            assert not public(Context) - public(AsyncContext)
+            assert "auto_start" in public(AsyncContext), "an attribute of Context"
+            assert not public(Producer) - public(AsyncProducer)
+            assert not public(QueueBrowser) - public(AsyncQueueBrowser) - {"open"}
+            consumer = await context.create_consumer(context.create_topic("a"))
+            assert (consumer.destination.name, consumer.message_selector, consumer.closed) == ("a", None, False)
+            there = {"receive", "receive_no_wait", "receive_body", "receive_body_no_wait", "close"}
+            assert there <= public(AsyncConsumer)
+
+    asyncio.run(program())
+
+
+def test_contexts_of_one_connection_start_stop_and_close(factory: ConnectionFactory, name: str) -> None:
+    async def program() -> None:
+        with pytest.raises(IllegalStateError):
+            AsyncContext(factory).create_topic("a")
+        async with AsyncContext(factory) as context:
+            assert (context.client_id, context.session_mode) == (factory.client_id, AckMode.AUTO)
+            assert context.metadata.jms_version == "3.1"
+            context.auto_start = False
+            topic = context.create_topic(name)
+            consumer = await context.create_consumer(topic)
+            async with await context.create_context(AckMode.SESSION_TRANSACTED) as other:
+                assert (other.connection, other.session_mode) == (context.connection, AckMode.SESSION_TRANSACTED)
+                await other.create_producer().send(topic, "a")
+                await other.commit()
+            assert await consumer.receive(0.05) is None
+            await context.start()
+            assert await consumer.receive_body(str, PATIENCE) == "a"
+            await context.create_producer().send(topic, "b")
+            with pytest.raises(MessageFormatError):
+                await consumer.receive_body(bytes, PATIENCE)
+            assert consumer.receive_body_no_wait(str) == "b"
+            assert consumer.receive_no_wait() is None
+            await context.stop()
+            found: list[JMSError] = []
+            context.exception_listener = found.append
+            assert context.exception_listener == found.append
+            await context.close()
+            assert consumer.closed
 
     asyncio.run(program())

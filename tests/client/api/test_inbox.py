@@ -101,6 +101,29 @@ def test_time_to_live_and_delivery_delay() -> None:
     assert take(inbox, 3000).message.body == "later"
 
 
+def test_what_nothing_holds_back_is_bounded_dropped_and_counted() -> None:
+    inbox = Inbox(room=(3, 10))
+
+    def come(name: str, payload: bytes, qos: int = 0) -> None:
+        assert inbox.add(Incoming("a", payload, qos, False, Properties(), (), name if qos else None, 1 if qos else 0), 0) is None
+
+    for name in "abcd":
+        come(name, b"x")
+    assert (len(inbox), inbox.dropped) == (3, 1)
+    come("acknowledged", b"y" * 100, 1)
+    assert (len(inbox), inbox.dropped) == (4, 1), "what the broker holds back has room of its own"
+    inbox.acknowledge([take(inbox)])
+    come("e", b"x" * 9)
+    assert inbox.dropped == 2, "too many bytes"
+    come("f", b"x" * 8)
+    held = [take(inbox) for _ in range(4)]
+    inbox.recover(held[:1], 0)
+    inbox.acknowledge(held)
+    assert (len(inbox), inbox.dropped, inbox._loose, inbox._loose_bytes) == (0, 2, 0, 0)
+    come("g", b"x" * 11)
+    assert len(inbox) == 1, "one is held whatever its size"
+
+
 class Conversation(RuleBasedStateMachine):
     """Any order of arrivals, repeats, deliveries, acknowledgements and recoveries: each message is delivered until it is
     acknowledged and not after; every token is acknowledged once and only with its message."""

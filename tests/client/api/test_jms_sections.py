@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from mqmesh.client import (
@@ -19,6 +20,7 @@ from mqmesh.client import (
     Topic,
 )
 from support.jms_client import PATIENCE, Collected, texts, until_waiting
+from support.services import wait_until
 
 
 def sent(session: Session, topic: str, *words: str) -> None:
@@ -279,3 +281,17 @@ def test_8_8_what_a_closed_consumer_has_delivered_is_acknowledged_as_ever(connec
     message.acknowledge()
     session.recover()
     assert other.receive_no_wait() is None
+
+
+def test_3_4_2_a_consumer_that_does_not_receive_drops_non_persistent_messages_and_says_so(way: Any, name: str) -> None:
+    told = Collected()
+    with way.factory(inbox=10).create_context() as context, way.factory().create_context() as other:
+        context.exception_listener = told
+        consumer = context.create_consumer(context.create_topic(name))
+        producer = other.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        for number in range(30):
+            producer.send(Topic(name), str(number))
+        producer.set_delivery_mode(DeliveryMode.PERSISTENT).send(Topic(name), "persistent")
+        wait_until(lambda: len(consumer.inbox) + consumer.dropped == 31, PATIENCE, "all messages")
+        assert told.wait(1)[0].error_code == "messages_dropped"
+        assert (texts(consumer, 11), consumer.dropped) == ([*map(str, range(10)), "persistent"], 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
@@ -211,7 +212,7 @@ def test_3_11_bodies_cross(text: str, data: bytes, value: Any, row: list[tuple[s
     assert [(kind, found.read(kind)) for kind, _ in row] == row
     found = over_the_wire(mapped)
     assert isinstance(found, MapMessage)
-    assert {name: (kind, found.get(name, kind)) for name, (kind, _) in named.items()} == named
+    assert {name: (kind, found.read(name, kind)) for name, (kind, _) in named.items()} == named
 
 
 def test_3_11_no_text_is_not_an_empty_text() -> None:
@@ -304,3 +305,19 @@ def test_what_any_publisher_sends_becomes_a_message(payload: bytes, kind: str | 
     assert found.body_read_only
     assert 0 <= found.priority <= 9
     assert "a" in found.properties
+
+
+def test_a_map_message_is_a_mapping() -> None:
+    message = MapMessage({"n": 3, "s": "text"})
+    assert isinstance(message, MutableMapping)
+    assert dict(message) == {"n": 3, "s": "text"}
+    assert (message.get("n"), message.get("m"), message.get("m", 7), message.read("n", "string")) == (3, None, 7, "3")
+    message.update(m=4)
+    assert (message.pop("n"), message.setdefault("s", "other"), list(message.items())) == (3, "text", [("s", "text"), ("m", 4)])
+    message.freeze()
+    for write in (message.clear, lambda: message.pop("s"), lambda: message.update(a=1), lambda: message.__delitem__("s")):
+        with pytest.raises(MessageNotWriteableError):
+            write()
+    assert MapMessage(), "an empty message is a message"
+    assert MapMessage() != MapMessage(), "messages are equal to themselves only"
+    assert len({message, MapMessage(message)}) == 2
