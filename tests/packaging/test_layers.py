@@ -81,7 +81,7 @@ RANKS = {
         "uddi",
         "storage",
     ),
-    "interchange": ("__init__", "message", "refusals"),
+    "interchange": ("__init__", "exchange", "calls", "message", "deadlines identifiers", "refusals"),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
     "metabroker": ("__init__", "shell", "connectors core", "mqtt policy", "credentials libraries protocol reconnect remotes"),
     "mqtt": (

@@ -1,0 +1,215 @@
+"""What a home knows of a call: its request or notification, and a branch for each recipient, with every hop (us-9037726, l. 220-226).
+
+A branch goes its way out through the services of its route to the recipient, and, for a request, back through those of the way back to
+the sender. Each delivery on this way is a hop, with an identifier of its own.
+
+`pack` and `unpack` make bytes of a call and back: one value of the store for each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgpack
+
+from .message import BODY, Access, Declaration, Header, Kind, Message, Part, read_header
+
+
+class State(StrEnum):
+    """Of a branch. The last five are ends."""
+
+    OUT = "out"  # a service on the way out, or the recipient, has it
+    BACK = "back"  # the recipient has answered, and a service on the way back has the response
+    ANSWERED = "answered"  # the response is in the sender's inbox
+    DELIVERED = "delivered"  # the notification is in the recipient's inbox
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens."""
+        return self not in (State.OUT, State.BACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One delivery that a route foresees. to: the service, with its arguments and the parts that it may see. context: what it is told."""
+
+    to: Declaration
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Hop:
+    """One delivery. given, ended: milliseconds since 1970; 0: not yet. acknowledged: the service has said that it has it."""
+
+    id: str
+    service: str
+    given: int
+    ended: int = 0
+    acknowledged: int = 0
+
+
+@dataclass(slots=True)
+class Branch:
+    """The way to one recipient and back.
+
+    out: its steps, the last of which is the recipient. back: those of the way back, without the sender. at: index of the step whose service
+    has it. message: all of it, while services of the route are to come or see a part only; else None.
+    code, reason: why it has failed.
+    """
+
+    out: tuple[Step, ...]
+    back: tuple[Step, ...] = ()
+    state: State = State.OUT
+    at: int = 0
+    hops: list[Hop] = field(default_factory=list)
+    message: Message | None = None
+    code: str = ""
+    reason: str = ""
+
+    @property
+    def recipient(self) -> str:
+        """The service that the branch is for."""
+        return self.out[-1].to.service
+
+    @property
+    def step(self) -> Step:
+        """The step whose service has it."""
+        return (self.out if self.state is State.OUT else self.back)[self.at]
+
+    @property
+    def hop(self) -> Hop:
+        """The latest delivery."""
+        return self.hops[-1]
+
+
+@dataclass(slots=True)
+class Call:
+    """A request or a notification, and all that followed. header: as it was posted, without identifiers. ended: 0 while it is open."""
+
+    id: str
+    session: str
+    header: Header
+    created: int
+    expires: int
+    branches: list[Branch]
+    ended: int = 0
+
+    @property
+    def request(self) -> bool:
+        """Whether it wants responses."""
+        return self.header.kind is Kind.REQUEST
+
+    @property
+    def services(self) -> set[str]:
+        """Who takes part in it: who has had a hop, and the sender."""
+        return {self.header.sender} | {hop.service for hop in self.hops()}
+
+    def hops(self) -> Iterator[Hop]:
+        """All deliveries."""
+        for branch in self.branches:
+            yield from branch.hops
+
+    def standing(self) -> list[dict[str, str]]:
+        """How far it came, for each recipient."""
+        return [
+            {"recipient": one.recipient, "state": one.state.value}
+            | ({} if one.state.ended else {"at": one.step.to.service})
+            | ({"code": one.code} if one.code else {})
+            for one in self.branches
+        ]
+
+
+def seen(step: Step, access: Mapping[str, Access], message: Message) -> frozenset[str] | None:
+    """The parts of a message that the service of a step may see; None: all."""
+    service, visible = step.to.service, step.to.visible
+    names = {BODY, *(one.name for one in message.attachments)}
+    found = {name for name in names if (visible is None or name in visible) and _may(access.get(name, Access()).see, service)}
+    return None if found == names else frozenset(found)
+
+
+def changed(step: Step, access: Mapping[str, Access], message: Message, answer: Message) -> Message:
+    """A message with what an in-transit service has made of it: only parts that the service sees and may change are another's now."""
+    service, parts = step.to.service, seen(step, access, message)
+    mine = {name for name, rights in access.items() if not _may(rights.change, service)}  # what it may not change
+
+    def stays(name: str) -> bool:
+        return name in mine or (parts is not None and name not in parts and message.part(name) is not None)
+
+    body = message.body if stays(BODY) else answer.body
+    attachments = [one for one in message.attachments if stays(one.name)]
+    attachments += [one for one in answer.attachments if not stays(one.name)]
+    return Message(message.header, body, tuple(attachments))
+
+
+def _may(names: frozenset[str] | None, service: str) -> bool:
+    return names is None or service in names
+
+
+# Bytes
+
+
+def pack_message(message: Message) -> list[Any]:
+    """A message as plain values."""
+    parts = [[one.name, one.content_type, one.data] for one in (message.body, *message.attachments)]
+    return [message.header.fields(), parts]
+
+
+def unpack_message(found: list[Any]) -> Message:
+    """The same back."""
+    fields, parts = found
+    body, *attachments = (Part(data, kind, name) for name, kind, data in parts)
+    return Message(read_header(fields, posted=False), body, tuple(attachments))
+
+
+def pack(call: Call) -> bytes:
+    """A call as bytes."""
+    branches = [
+        [
+            [_packed(one) for one in branch.out],
+            [_packed(one) for one in branch.back],
+            branch.state.value,
+            branch.at,
+            [[one.id, one.service, one.given, one.ended, one.acknowledged] for one in branch.hops],
+            None if branch.message is None else pack_message(branch.message),
+            branch.code,
+            branch.reason,
+        ]
+        for branch in call.branches
+    ]
+    found: bytes = msgpack.packb([call.id, call.session, call.header.fields(), call.created, call.expires, call.ended, branches])
+    return found
+
+
+def unpack(value: bytes) -> Call:
+    """The same back. ValueError, TypeError, KeyError or Refusal for what is none."""
+    id, session, fields, created, expires, ended, branches = msgpack.unpackb(value)
+    found = [
+        Branch(
+            tuple(map(_step, out)),
+            tuple(map(_step, back)),
+            State(state),
+            at,
+            [Hop(*one) for one in hops],
+            None if message is None else unpack_message(message),
+            code,
+            reason,
+        )
+        for out, back, state, at, hops, message, code, reason in branches
+    ]
+    return Call(id, session, read_header(fields, posted=False), created, expires, found, ended)
+
+
+def _packed(step: Step) -> list[Any]:
+    visible = None if step.to.visible is None else sorted(step.to.visible)
+    return [step.to.service, dict(step.to.arguments), visible, dict(step.context)]
+
+
+def _step(found: list[Any]) -> Step:
+    service, arguments, visible, context = found
+    return Step(Declaration(service, arguments, None if visible is None else frozenset(visible)), context)

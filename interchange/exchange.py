@@ -1,0 +1,428 @@
+"""Exchanges of one home: posts come in, deliveries and verdicts go out; each request ends once (us-9037726, l. 98-126, 184-206).
+
+    a post              what becomes of the branch (`TABLE`)                                     who gets something
+    request             a branch for each recipient; it is OUT                                   the first service of each way
+    response            of a service on the way: OUT or BACK, one step on                        the next service
+                        of the recipient: BACK, or ANSWERED                                      the next service, or the sender
+    error               FAILED                                                                   the sender
+    cancel              CANCELLED                                                                who has it
+    acknowledge         as it was: the hop says when                                             nobody
+    its time is over    EXPIRED                                                                  the sender
+    notification        DELIVERED as soon as it is in the recipient's inbox                      nobody hears of a failure
+
+Strategy: `post` and `on_timer` change the calls and gather actions, which the shell carries out together: what is delivered, and what is
+kept of the call, are one commit. A refused post changes nothing: identifiers, the only thing that can be missing, are taken first.
+
+Invariants: a branch that has ended stays as it is. A request that fails gets one error for each recipient that fails, and no more. Nobody
+gets anything of a branch after its end, but the sender's error and the cancel.
+
+What it does not know: sockets, clocks, stores, rules. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Protocol
+
+from .calls import Branch, Call, Hop, State, Step, changed, pack, seen, unpack
+from .deadlines import Deadlines
+from .identifiers import Identifiers, count_of, home_of
+from .message import Declaration, Header, Kind, Message, Part, delivered
+from .refusals import Code, Refusal
+
+DEFAULT_EXPIRY = 48 * 3_600_000  # l. 206
+LATER = 1000  # until what could not be done is tried again
+
+
+class Input(Enum):
+    """What happens to a branch."""
+
+    ANSWER = auto()  # of the service that has it
+    ARRIVED = auto()  # its way is at an end
+    ERROR = auto()
+    CANCEL = auto()
+    EXPIRY = auto()
+
+
+TABLE: dict[tuple[State, Input], State] = {
+    (State.OUT, Input.ANSWER): State.OUT,  # or BACK, when the recipient has answered
+    (State.OUT, Input.ARRIVED): State.DELIVERED,
+    (State.OUT, Input.ERROR): State.FAILED,
+    (State.OUT, Input.CANCEL): State.CANCELLED,
+    (State.OUT, Input.EXPIRY): State.EXPIRED,
+    (State.BACK, Input.ANSWER): State.BACK,
+    (State.BACK, Input.ARRIVED): State.ANSWERED,
+    (State.BACK, Input.ERROR): State.FAILED,
+    (State.BACK, Input.CANCEL): State.CANCELLED,
+    (State.BACK, Input.EXPIRY): State.EXPIRED,
+}
+TOO_LATE: dict[State, tuple[Code, str]] = {
+    State.ANSWERED: (Code.ALREADY_ANSWERED, "this request has its response"),
+    State.DELIVERED: (Code.NO_RESPONSE_WANTED, "a notification has no response"),
+    State.FAILED: (Code.ALREADY_ENDED, "this request has failed"),
+    State.EXPIRED: (Code.EXPIRED, "the time of this request is over"),
+    State.CANCELLED: (Code.CANCELLED, "its sender has cancelled this request"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Put a message into the inbox of a service. expires: when it is of no use there any more; None: never."""
+
+    service: str
+    message: Message
+    expires: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Keep what is known of a call; None: it is forgotten."""
+
+    call: str
+    value: bytes | None
+
+
+Action = Deliver | Save
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a poster is told that is not refused. came: for a cancel, how far the call came."""
+
+    session: str
+    call: str
+    came: list[dict[str, str]] | None = None
+
+
+class Elsewhere(Exception):
+    """Another home has to decide: that of the call, or of the session that the poster names for a call of its own (`asks`)."""
+
+    def __init__(self, home: int, asks: bool = False) -> None:
+        super().__init__(home)
+        self.home, self.asks = home, asks
+
+
+class Routes(Protocol):
+    """The ways of messages (`route.py`)."""
+
+    def out(self, message: Message) -> list[tuple[Step, ...]]:
+        """The way to each recipient, which is its last step. Raises Refusal."""
+
+    def back(self, request: Header, response: Message) -> tuple[Step, ...]:
+        """The services between a recipient and the sender of its request. Raises Refusal."""
+
+    def refuses_duplicates(self, service: str) -> bool:
+        """Whether a service wants a second post with one handle refused."""
+
+
+class Exchange:
+    """See the module.
+
+    ids: issues identifiers of this home.
+    born: the first count of this life of the home: what is older, and unknown, was lost.
+    retention: milliseconds that an ended call is known; most: ended calls at most.
+    """
+
+    def __init__(self, ids: Identifiers, routes: Routes, born: int, retention: int = 3_600_000, most: int = 100_000) -> None:
+        self.ids = ids
+        self.calls: dict[str, Call] = {}
+        self._routes = routes
+        self._born = born
+        self._retention, self._most = retention, most
+        self._hops: dict[str, tuple[Call, Branch, Hop]] = {}
+        self._sessions: dict[str, dict[str, Call]] = {}
+        self._handles: dict[tuple[str, str], Call] = {}
+        self._ended: dict[str, None] = {}  # the oldest first
+        self._deadlines = Deadlines()
+        self._actions: list[Action] = []
+
+    def restore(self, values: Iterable[bytes]) -> None:
+        """Take up what an earlier process has kept. ValueError, TypeError, KeyError or Refusal for a value that is no call."""
+        for call in sorted(map(unpack, values), key=lambda one: one.ended):
+            self._know(call)
+            if call.ended:
+                self._ended[call.id] = None
+
+    def take(self) -> list[Action]:
+        """What is to be done now, in one commit."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    # What comes
+
+    def post(self, message: Message, now: int, vouched: bool = False) -> Verdict:
+        """Take a message whose sender is proved. vouched: the home of its session says that the sender takes part in it.
+
+        Raises Refusal, and Elsewhere; nothing is changed then.
+        """
+        match message.header.kind:
+            case Kind.REQUEST | Kind.NOTIFICATION:
+                return self._begin(message, now, vouched)
+            case Kind.CANCEL:
+                return self._cancel(message.header, now)
+            case Kind.ACKNOWLEDGE:
+                return self._acknowledge(message.header, now)
+            case _:
+                return self._answer(message, now)
+
+    def takes_part(self, service: str, session: str) -> bool:
+        """Whether a service has sent or got a message of a session that is known here."""
+        return any(service in call.services for call in self._sessions.get(session, {}).values())
+
+    def next_deadline(self) -> int | None:
+        """When `on_timer` is to be called."""
+        return self._deadlines.next()
+
+    def on_timer(self, now: int) -> None:
+        """End what has expired, forget what ended long ago."""
+        while (id := self._deadlines.due(now)) is not None:
+            call = self.calls[id]
+            if call.ended:
+                self._forget(call)
+                continue
+            try:
+                fresh = self._fresh(len(call.branches) if call.request else 0, now)
+            except Refusal:  # no identifiers for now
+                self._deadlines.set(id, now + LATER)
+                return
+            for branch in call.branches:
+                self._step(call, branch, Input.EXPIRY, fresh, now, Code.EXPIRED, "its time is over")
+            self._keep(call, now)
+
+    # Requests and notifications
+
+    def _begin(self, message: Message, now: int, vouched: bool) -> Verdict:
+        header = message.header
+        expires = now + DEFAULT_EXPIRY if header.expires is None else header.expires
+        if expires <= now:
+            raise Refusal(Code.EXPIRED, f"expires: {expires} is over", "give a time to come")
+        known = self._handles.get((header.sender, header.handle)) if header.handle else None
+        if known is not None and self._routes.refuses_duplicates(header.sender):
+            text = f"handle {header.handle!r} was posted before: it is call {known.id} of session {known.session}"
+            raise Refusal(Code.DUPLICATE, text, "give each message a handle of its own")
+        session = self._session_of(header, vouched)
+        ways = self._routes.out(message)
+        fresh = self._fresh(len(ways) + 1, now)
+        if not session:
+            session = self.ids.session(now)
+        posted = replace(header, session="", call="", hop="", expires=expires)
+        call = Call(fresh.pop(0), session, posted, now, expires, [Branch(way) for way in ways])
+        self._know(call)
+        for branch in call.branches:
+            self._give(call, branch, message, fresh, now)
+            if not call.request and len(branch.out) == 1:
+                branch.state = TABLE[branch.state, Input.ARRIVED]
+        self._keep(call, now)
+        return Verdict(session, call.id)
+
+    def _session_of(self, header: Header, vouched: bool) -> str:
+        """The session that a new call belongs to; empty: one of its own. A call that it names says which (l. 234)."""
+        session = header.session
+        if header.call and not session:
+            named = self.calls.get(header.call)
+            if named is None and home_of(header.call) != self.ids.home:
+                raise Elsewhere(home_of(header.call), asks=True)
+            if named is None or header.sender not in named.services:
+                raise Refusal(Code.UNKNOWN_CALL, f"call {header.call} is not known", "leave it out, for a session of its own")
+            return named.session
+        if session and not self.takes_part(header.sender, session) and not vouched:
+            if home_of(session) != self.ids.home:
+                raise Elsewhere(home_of(session), asks=True)
+            raise Refusal(Code.UNKNOWN_SESSION, f"session {session} is not known", "leave it out, for one of its own")
+        return session
+
+    # What follows
+
+    def _answer(self, message: Message, now: int) -> Verdict:
+        """A response, or an error instead of one."""
+        header = message.header
+        call, branch, hop = self._find(header, Code.NO_REQUEST)
+        if hop is None:
+            raise Refusal(Code.NOT_A_RECIPIENT, f"call {call.id} was not delivered to {header.sender}", "answer what you were delivered")
+        if branch.state.ended:
+            code, text = TOO_LATE[branch.state]
+            raise Refusal(code, f"call {call.id}: {text}")
+        if hop is not branch.hop:
+            raise Refusal(Code.ALREADY_ANSWERED, f"hop {hop.id} has its answer")
+        if header.kind is Kind.ERROR or header.code:
+            fresh = self._fresh(1, now)
+            hop.ended = now
+            self._step(call, branch, Input.ERROR, fresh, now, header.code or Code.SERVICE_ERROR, header.reason)
+        else:
+            self._go_on(call, branch, message, now)
+        self._keep(call, now)
+        return Verdict(call.session, call.id)
+
+    def _go_on(self, call: Call, branch: Branch, answer: Message, now: int) -> None:
+        """The service that has a branch has worked on it: the next one gets it."""
+        state, hop = TABLE[branch.state, Input.ANSWER], branch.hop
+        if branch.state is State.OUT and branch.at == len(branch.out) - 1:
+            way = self._routes.back(call.header, answer)
+            fresh = self._fresh(1, now)
+            hop.ended = now
+            branch.back, branch.at, branch.message = way, 0, None
+            branch.state = State.BACK
+            following = answer
+        else:
+            assert branch.message is not None
+            fresh = self._fresh(1, now)
+            hop.ended = now
+            following = changed(branch.step, call.header.access, branch.message, answer)
+            branch.state = state
+            branch.at += 1
+        if branch.state is State.BACK and branch.at == len(branch.back):
+            self._respond(call, branch, Kind.RESPONSE, following, fresh, now)
+            branch.state, branch.message = TABLE[branch.state, Input.ARRIVED], None
+            return
+        self._give(call, branch, following, fresh, now)
+        if not call.request and branch.at == len(branch.out) - 1:
+            branch.state = TABLE[branch.state, Input.ARRIVED]
+
+    def _cancel(self, header: Header, now: int) -> Verdict:
+        call, _, _ = self._find(header, Code.UNKNOWN_CALL)
+        if call.header.sender != header.sender:
+            raise Refusal(Code.UNKNOWN_CALL, f"call {call.id} is not one of {header.sender}", "cancel what you have posted")
+        came = call.standing()
+        open_ = [branch for branch in call.branches if not branch.state.ended]
+        fresh = self._fresh(len(open_), now)
+        for branch in open_:
+            self._step(call, branch, Input.CANCEL, fresh, now, Code.CANCELLED, header.reason)
+        if open_:
+            self._keep(call, now)
+        return Verdict(call.session, call.id, came)
+
+    def _acknowledge(self, header: Header, now: int) -> Verdict:
+        call, _, hop = self._find(header, Code.UNKNOWN_CALL)
+        if hop is None:
+            raise Refusal(
+                Code.NOT_A_RECIPIENT, f"call {call.id} was not delivered to {header.sender}", "acknowledge what you were delivered"
+            )
+        if not hop.acknowledged:
+            hop.acknowledged = now
+            self._actions.append(Save(call.id, pack(call)))
+        return Verdict(call.session, call.id)
+
+    def _find(self, header: Header, unknown: Code) -> tuple[Call, Branch, Hop | None]:
+        """The call that a message is about, and the hop of it that its sender has, or had. A stranger is told that there is none."""
+        id, sender = header.hop or header.call, header.sender
+        call: Call | None
+        if header.hop:
+            call, branch, hop = self._hops.get(header.hop, (None, None, None))
+        else:
+            call = self.calls.get(header.call)
+        if call is None or sender not in call.services:
+            home = home_of(id)
+            if home != self.ids.home:
+                raise Elsewhere(home)
+            if call is None and count_of(id) < self._born:
+                raise Refusal(Code.HOME_LOST, f"{id} is of an earlier life of this home, whose store is lost")
+            raise Refusal(unknown, f"{id} is not known", "name the call or the hop of what you were delivered")
+        if header.hop:
+            assert branch is not None
+            assert hop is not None
+            return call, branch, hop if hop.service == sender else None
+        had: tuple[Branch, Hop] | None = None
+        for branch in call.branches:
+            for hop in branch.hops:
+                if hop.service == sender:
+                    had = branch, hop
+                    if hop is branch.hop and not branch.state.ended:
+                        return call, branch, hop
+        return (call, *had) if had is not None else (call, call.branches[0], None)
+
+    # Steps
+
+    def _fresh(self, many: int, now: int) -> list[str]:
+        """New identifiers: all of them, or a Refusal."""
+        return [self.ids.one(now) for _ in range(many)]
+
+    def _give(self, call: Call, branch: Branch, message: Message, fresh: list[str], now: int) -> None:
+        """Deliver to the service of a branch's step. What is still needed of the message is kept."""
+        step = branch.step
+        hop = self._hop(call, branch, step.to.service, fresh, now)
+        parts = seen(step, call.header.access, message)
+        branch.message = None if branch.state is State.OUT and branch.at == len(branch.out) - 1 else message
+        if branch.message is not None and parts is None and all(one.change is None for one in call.header.access.values()):
+            branch.message = replace(message, body=Part(b""), attachments=())  # all of it is what the service makes of it
+        to = replace(step.to, visible=parts)
+        header = replace(call.header, kind=call.header.kind if branch.state is State.OUT else Kind.RESPONSE)
+        if branch.state is State.BACK:
+            header = replace(header, sender=branch.recipient, services=(), expires=None, topic=message.header.topic or header.topic)
+        sent = delivered(replace(message, header=header), to, call.session, call.id, hop.id, step.context)
+        self._actions.append(Deliver(step.to.service, sent, call.expires))
+
+    def _respond(self, call: Call, branch: Branch, kind: Kind, message: Message, fresh: list[str], now: int) -> None:
+        """Deliver to the sender: the response, or the error."""
+        sender = call.header.sender
+        hop = self._hop(call, branch, sender, fresh, now)
+        hop.ended = now
+        header = replace(message.header, kind=kind, sender=branch.recipient, services=(), expires=None, handle="")
+        if not header.topic:
+            header = replace(header, topic=call.header.topic)
+        if kind is Kind.ERROR:
+            header = replace(header, code=branch.code, reason=branch.reason)
+        sent = delivered(replace(message, header=header), Declaration(sender), call.session, call.id, hop.id, {})
+        if call.header.handle:  # the sender's own name for it
+            sent = replace(sent, header=replace(sent.header, handle=call.header.handle))
+        self._actions.append(Deliver(sender, sent))
+
+    def _hop(self, call: Call, branch: Branch, service: str, fresh: list[str], now: int) -> Hop:
+        hop = Hop(fresh.pop(0), service, now)
+        branch.hops.append(hop)
+        self._hops[hop.id] = (call, branch, hop)
+        return hop
+
+    def _step(self, call: Call, branch: Branch, input: Input, fresh: list[str], now: int, code: str, reason: str) -> None:
+        """End a branch, unless it has ended, and tell those who are to know."""
+        state = TABLE.get((branch.state, input))
+        if state is None:
+            return
+        holder = branch.hop.service
+        branch.state, branch.message = state, None
+        branch.code, branch.reason = str(code), reason
+        if input is Input.CANCEL:
+            header = Header(Kind.CANCEL, call.header.sender, call=call.id, topic=call.header.topic, reason=reason)
+            hop = self._hop(call, branch, holder, fresh, now)
+            sent = delivered(Message(header, Part(b"")), Declaration(holder), call.session, call.id, hop.id, {})
+            self._actions.append(Deliver(holder, sent, call.expires))
+        elif call.request:
+            about = Header(Kind.ERROR, branch.recipient, call=call.id, code=branch.code, reason=reason)
+            self._respond(call, branch, Kind.ERROR, Message(about, Part(b"")), fresh, now)
+
+    # What is known
+
+    def _know(self, call: Call) -> None:
+        self.calls[call.id] = call
+        self._sessions.setdefault(call.session, {})[call.id] = call
+        if call.header.handle:
+            self._handles[call.header.sender, call.header.handle] = call
+        for branch in call.branches:
+            for hop in branch.hops:
+                self._hops[hop.id] = (call, branch, hop)
+        self._deadlines.set(call.id, call.ended + self._retention if call.ended else call.expires)
+
+    def _keep(self, call: Call, now: int) -> None:
+        """A call has changed."""
+        if not call.ended and all(branch.state.ended for branch in call.branches):
+            call.ended = now
+            self._ended[call.id] = None
+            self._deadlines.set(call.id, now + self._retention)
+        self._actions.append(Save(call.id, pack(call)))
+        while len(self._ended) > self._most:
+            self._forget(self.calls[next(iter(self._ended))])
+
+    def _forget(self, call: Call) -> None:
+        self._deadlines.drop(call.id)
+        self._ended.pop(call.id, None)
+        del self.calls[call.id]
+        for hop in call.hops():
+            del self._hops[hop.id]
+        calls = self._sessions[call.session]
+        del calls[call.id]
+        if not calls:
+            del self._sessions[call.session]
+        if self._handles.get(key := (call.header.sender, call.header.handle)) is call:
+            del self._handles[key]
+        self._actions.append(Save(call.id, None))
