@@ -166,6 +166,8 @@ class NatsConnector:
         await _end(tasks[3:])
         if self.forget:
             await self._subscriber.leave()
+        else:
+            await self._subscriber.stop_receiving()
         await self._publisher.idle.wait()
         await client.handled()
 

@@ -9,6 +9,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, ReplayPolicy
 
 API = "$JS.API."
 PATIENCE = 5.0  # seconds for an answer
+NOT_TAKEN = b"-NAK"  # as an acknowledgement: send it again
 ACK_WAIT = 60  # seconds until the server sends again what has no acknowledgement
 WINDOW = 500  # messages of a consumer without an acknowledgement
 MOST_STREAMS = 10_000

@@ -153,6 +153,17 @@ class Subscriber:
         """The server does not take the last subscription."""
         self._refused = reason
 
+    async def stop_receiving(self) -> None:
+        """Have streams keep what comes from now on and what is not acknowledged, for whoever comes next.
+
+        Else the server would send it to a connection that ends, and wait for `ACK_WAIT` before it sends it again.
+        """
+        for part in [part for held in self._held.values() for part in held.parts]:
+            if part.subscription is not None:
+                await part.subscription.unsubscribe()
+        for reply, _ in self._open.values():
+            await self._client.publish(reply, jetstream.NOT_TAKEN)
+
     async def leave(self) -> None:
         """Delete our consumers."""
         for name in list(self._consumers):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from mqmesh.base.address import REMOTE, parse_address
+from mqmesh.metabroker.connectors.nats import jetstream
 from mqmesh.metabroker.connectors.nats.connector import Login, NatsConnector
 from mqmesh.metabroker.protocol.events import Event, Message, Published, Subscribed, Trouble, Up
 from mqmesh.mqtt.packets import Publish
@@ -457,6 +458,29 @@ def test_a_filter_over_several_streams(tmp_path: Path) -> None:
             async with remote(server.url) as far:
                 assert await far.subscribe("a/#", 2) == 1
                 assert await receive(far, 3) == sorted((name, qos) for name, qos in subjects.items() if qos)
+            peer.close()
+
+    run(test)
+
+
+@pytest.mark.service
+def test_what_is_not_acknowledged_comes_at_once_when_we_are_back(tmp_path: Path) -> None:
+    """A server sends again after 60 s what it has sent to a connection that has ended."""
+
+    async def test() -> None:
+        with running_nats(tmp_path) as server:
+            peer = NatsPeer(server)
+            peer.stream("A", "a.>")
+            async with remote(server.url) as far:
+                far.connector.forget = False
+                assert await far.subscribe("a/#", 1) == 1
+                peer.publish("a.b", b"1")
+                assert (await far.next(Message)).publish.dup is False
+            peer.publish("a.b", b"2")
+            async with remote(server.url) as far, asyncio.timeout(jetstream.ACK_WAIT / 2):
+                assert await far.subscribe("a/#", 1) == 1
+                found = [(await far.next(Message)).publish for _ in range(2)]
+            assert {(one.payload, one.dup) for one in found} == {(b"1", True), (b"2", False)}
             peer.close()
 
     run(test)
