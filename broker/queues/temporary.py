@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .core.queue import Queue
     from .shell import Queues
 
-MOST_EACH, MOST = 16, 1000  # queues of one client, and of a broker
+MOST_EACH, MOST_USER, MOST = 16, 250, 1000  # queues of one client, of all clients of a user, and of a broker
 MOST_MESSAGES, MOST_BYTES = 10_000, 16 << 20  # in one queue
 
 
@@ -62,14 +62,16 @@ class Temporary:
 
     def make(self, session: Session, name: str) -> dict[str, str]:
         """A client has a queue from now on: the name, and the key. Raises UsageError."""
-        mine = self._of.setdefault(session, [])
+        mine = self._of.get(session, [])
         if len(mine) >= MOST_EACH:
             raise UsageError(f"a client has at most {MOST_EACH} temporary queues: delete one")
         if len(self._made) >= MOST:
             raise UsageError(f"a broker has at most {MOST:,} temporary queues: use a queue that is declared")
+        if session.user is not None and sum(len(of) for one, of in self._of.items() if one.user == session.user) >= MOST_USER:
+            raise UsageError(f"the clients of a user have at most {MOST_USER} temporary queues: delete some")
         queues = self._queues
         made = self._made[name] = Made(session, secrets.token_hex(16))
-        mine.append(name)
+        self._of.setdefault(session, []).append(name)
         rules = Rules(store=MEMORY, messages=MOST_MESSAGES, bytes=MOST_BYTES)
         queues.settings.rules[name], queues.settings.subscribers[name] = rules, []
         queues.store.begin_temporary(name, rules)

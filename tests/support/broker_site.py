@@ -306,15 +306,19 @@ class Site:
         will: Will | None = None,
         keep_alive: int = 0,
         password: bytes | None = None,
+        user: str | None = None,
         **properties: Any,
     ) -> Client:
-        """A client whose CONNECT was accepted. properties: of CONNECT, by name in small letters."""
+        """A client whose CONNECT was accepted. user: who has the password, the client's name if not given.
+
+        properties: of CONNECT, by name in small letters.
+        """
         client = await self.dial(version)
         client.name = name
         found: dict[int, Any] = {Property[key.upper()]: value for key, value in properties.items()}
         if expiry:
             found[Property.SESSION_EXPIRY_INTERVAL] = expiry
-        user = None if password is None else name
+        user = None if password is None else user or name
         client.send(Connect(name, version, clean, keep_alive, user, password, will, found if version == 5 else {}))
         client.connack = await client.expect(Connack, reason=0)
         return client

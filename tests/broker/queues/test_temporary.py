@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth import rules as rules_of_access
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import MeshSettings, PeerSettings
@@ -142,6 +143,21 @@ async def test_a_client_and_a_broker_have_so_many(tmp_path: Path, monkeypatch: p
         assert "at most 3" in (await ask(other, do="temporary"))["error"]
         await ask(asks, do="delete", name=topic.removeprefix("$queue/"))
         assert "queue" in await ask(other, do="temporary")
+
+
+async def test_one_user_leaves_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temporary, "MOST_USER", 2)
+    users = tmp_path / "users"
+    for name in ("anna", "bert"):
+        passwords.change(users, name, b"secret")
+    async with Site(queues=settings(tmp_path), access=AccessSettings(users=users)) as site:
+        clients = [(await maker(site, name, user="anna", password=b"secret"))[0] for name in ("one", "two")]
+        for client in clients:
+            assert "at most 2" in (await ask(client, do="temporary"))["error"]
+        await maker(site, "of bert", user="bert", password=b"secret")
+        await clients[0].cut()
+        await until(lambda: len(shell(site).temporary) == 2)
+        assert "queue" in await ask(clients[1], do="temporary")
 
 
 async def test_rules_of_access_say_who_puts_and_who_makes(tmp_path: Path) -> None:
