@@ -15,18 +15,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from .refusals import Code, Refusal
+from .reading import LONGEST_TEXT, MOST_ARGUMENTS, read_names, read_text, read_texts, service_name, wrong
 
 BODY = "body"  # the name of the body among the parts; attachments have names of their own
 MOST_RECIPIENTS = 64
 MOST_SERVICES = 64  # that a sender names explicitly, for one message
-MOST_ARGUMENTS = 64  # of one service
-LONGEST_TEXT = 4096  # bytes of one value of the header
 LONGEST_HANDLE = 256  # bytes
-_NAME = re.compile(r"[^\s/\x00-\x1f\x7f#+$][^/\x00-\x1f\x7f#+]{0,126}/[^\s/\x00-\x1f\x7f#+][^/\x00-\x1f\x7f#+]{0,126}\Z")
 _ID = re.compile(r"[0-9a-f]{16}\Z")
 _SESSION = re.compile(r"[0-9a-f]{32}\Z")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 
 
 class Kind(StrEnum):
@@ -166,34 +162,27 @@ def delivered(message: Message, to: Declaration, session: str, call: str, hop: s
     return replace(message, header=header).only(to.visible)
 
 
-def service_name(value: object, where: str) -> str:
-    """`value` as the name of a service, organisation/name (l. 110)."""
-    if not isinstance(value, str) or not _NAME.match(value) or value != value.strip():
-        raise _wrong(where, value, "give organisation/name, each 1 to 127 characters without /, #, + and control characters")
-    return value
-
-
 def read_header(fields: object, posted: bool = True) -> Header:
     """A header from the form that all faces share; Refusal not-well-formed names the key, the value and what would be right.
 
     posted: what a service posts; else what the interchange wrote, which has `context` too.
     """
     if not isinstance(fields, Mapping):
-        raise _wrong("header", fields, "give an object")
+        raise wrong("header", fields, "give an object")
     for key in fields:
         if key not in _POSTED and (posted or key != "context"):
-            raise _wrong("header", key, f"it has {', '.join(sorted(_POSTED))}")
+            raise wrong("header", key, f"it has {', '.join(sorted(_POSTED))}")
     kind = _kind(fields.get("kind"))
-    texts = {name: _text(fields.get(name, ""), name, LONGEST_HANDLE if name == "handle" else LONGEST_TEXT) for name in _TEXTS}
+    texts = {name: read_text(fields.get(name, ""), name, LONGEST_HANDLE if name == "handle" else LONGEST_TEXT) for name in _TEXTS}
     for name, form in (("session", _SESSION), ("call", _ID), ("hop", _ID)):
         if texts[name] and not form.match(texts[name]):
-            raise _wrong(name, texts[name], f"give {32 if form is _SESSION else 16} hexadecimal digits, lower case")
+            raise wrong(name, texts[name], f"give {32 if form is _SESSION else 16} hexadecimal digits, lower case")
     duplicate = fields.get("possible_duplicate", False)
     if not isinstance(duplicate, bool):
-        raise _wrong("possible_duplicate", duplicate, "give true or false")
+        raise wrong("possible_duplicate", duplicate, "give true or false")
     expires = fields.get("expires")
     if expires is not None and (not isinstance(expires, int) or isinstance(expires, bool) or not 0 <= expires < 1 << 53):
-        raise _wrong("expires", expires, "give milliseconds since 1970-01-01 UTC")
+        raise wrong("expires", expires, "give milliseconds since 1970-01-01 UTC")
     header = Header(
         kind,
         service_name(fields.get("sender"), "sender"),
@@ -202,7 +191,7 @@ def read_header(fields: object, posted: bool = True) -> Header:
         possible_duplicate=duplicate,
         expires=expires,
         access=_access(fields.get("access", {})),
-        context=_arguments(fields.get("context", {}), "context"),
+        context=read_texts(fields.get("context", {}), "context"),
         **texts,
     )
     _complete(header)
@@ -212,16 +201,16 @@ def read_header(fields: object, posted: bool = True) -> Header:
 def _complete(header: Header) -> None:
     """What each kind must have, and may not."""
     if header.kind in NEW and not header.recipients:
-        raise _wrong("recipients", [], f"a {header.kind} names at least one")
+        raise wrong("recipients", [], f"a {header.kind} names at least one")
     if header.kind not in NEW and not (header.call or header.hop):
-        raise _wrong("call", "", f"a message of kind {header.kind} names the call or the hop that it is about")
+        raise wrong("call", "", f"a message of kind {header.kind} names the call or the hop that it is about")
     if header.kind is Kind.RESPONSE and header.expires is not None:
-        raise _wrong("expires", header.expires, "a response has none: its request's holds (give no expiry)")
+        raise wrong("expires", header.expires, "a response has none: its request's holds (give no expiry)")
     if header.kind is Kind.ERROR and not header.code:
-        raise _wrong("code", "", "an error says which")
+        raise wrong("code", "", "an error says which")
     names = [one.service for one in header.recipients]
     if len(set(names)) != len(names):
-        raise _wrong("recipients", names, "name each recipient once")
+        raise wrong("recipients", names, "name each recipient once")
 
 
 def _declared(one: Declaration) -> dict[str, Any]:
@@ -236,7 +225,7 @@ def _declared(one: Declaration) -> dict[str, Any]:
 def _declarations(value: object, where: str, most: int) -> tuple[Declaration, ...]:
     """A list of names, or of objects with service, arguments and visible."""
     if not isinstance(value, list) or len(value) > most:
-        raise _wrong(where, value, f"give a list of at most {most} services")
+        raise wrong(where, value, f"give a list of at most {most} services")
     return tuple(_declaration(one, where) for one in value)
 
 
@@ -244,65 +233,32 @@ def _declaration(value: object, where: str) -> Declaration:
     if isinstance(value, str):
         return Declaration(service_name(value, where))
     if not isinstance(value, Mapping) or not set(value) <= {"service", "arguments", "visible"}:
-        raise _wrong(where, value, "give organisation/name, or an object with service, arguments, visible")
+        raise wrong(where, value, "give organisation/name, or an object with service, arguments, visible")
     visible = value.get("visible")
     return Declaration(
         service_name(value.get("service"), f"{where}.service"),
-        _arguments(value.get("arguments", {}), f"{where}.arguments"),
-        None if visible is None else _names(visible, f"{where}.visible", "parts"),
+        read_texts(value.get("arguments", {}), f"{where}.arguments"),
+        None if visible is None else read_names(visible, f"{where}.visible", "parts"),
     )
-
-
-def _arguments(value: object, where: str) -> dict[str, str]:
-    if not isinstance(value, Mapping) or len(value) > MOST_ARGUMENTS:
-        raise _wrong(where, value, f"give an object of at most {MOST_ARGUMENTS} texts")
-    for key in value:
-        if not isinstance(key, str) or not _KEY.match(key):
-            raise _wrong(where, key, "a name starts with a letter and has at most 64 letters, digits, '_', '-' and '.'")
-    return {key: _text(text, f"{where}.{key}", LONGEST_TEXT) for key, text in value.items()}
 
 
 def _access(value: object) -> dict[str, Access]:
     if not isinstance(value, Mapping) or len(value) > MOST_ARGUMENTS:
-        raise _wrong("access", value, "give an object: part -> {see: [services], change: [services]}")
+        raise wrong("access", value, "give an object: part -> {see: [services], change: [services]}")
     made = {}
     for part, rights in value.items():
         if not isinstance(rights, Mapping) or not set(rights) <= {"see", "change"} or not isinstance(part, str):
-            raise _wrong(f"access.{part}", rights, "give an object with see, change or both")
+            raise wrong(f"access.{part}", rights, "give an object with see, change or both")
         named = {
-            right: frozenset(service_name(one, f"access.{part}.{right}") for one in _names(names, f"access.{part}.{right}", "services"))
+            right: frozenset(service_name(one, f"access.{part}.{right}") for one in read_names(names, f"access.{part}.{right}", "services"))
             for right, names in rights.items()
         }
-        made[_text(part, "access", 255)] = Access(**named)
+        made[read_text(part, "access", 255)] = Access(**named)
     return made
-
-
-def _names(value: object, where: str, what: str) -> frozenset[str]:
-    if not isinstance(value, list) or len(value) > MOST_SERVICES or not all(isinstance(one, str) and len(one) < 256 for one in value):
-        raise _wrong(where, value, f"give a list of at most {MOST_SERVICES} {what}")
-    return frozenset(value)
 
 
 def _kind(value: object) -> Kind:
     try:
         return Kind(value)  # type: ignore[arg-type]
     except ValueError:
-        raise _wrong("kind", value, f"give one of {', '.join(Kind)}") from None
-
-
-def _text(value: object, where: str, most: int) -> str:
-    """A text of at most `most` bytes that every face can carry: whole characters, no NUL."""
-    if not isinstance(value, str):
-        raise _wrong(where, value, "give a text")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        raise _wrong(where, value, "give whole characters, no half of a surrogate pair") from None
-    if size > most or "\0" in value:
-        raise _wrong(where, value, f"give at most {most} bytes without U+0000")
-    return value
-
-
-def _wrong(where: str, value: object, right: str) -> Refusal:
-    shown = repr(value)
-    return Refusal(Code.NOT_WELL_FORMED, f"{where}: {shown if len(shown) <= 100 else shown[:99] + '…'}", right)
+        raise wrong("kind", value, f"give one of {', '.join(Kind)}") from None

@@ -28,7 +28,7 @@ LAYERS = (
     "mqtt",
     "base",
 )  # the upper ones may import the lower ones
-CORES = ("mesh", "mqtt")
+CORES = ("interchange/rules", "mesh", "mqtt")
 # Rooms of a layer, the upper ones first: each may import those below. Rooms of one line do not import each other.
 RANKS = {
     "broker": (
@@ -81,7 +81,7 @@ RANKS = {
         "uddi",
         "storage",
     ),
-    "interchange": ("__init__", "exchange", "calls", "message", "deadlines identifiers", "refusals"),
+    "interchange": ("__init__", "exchange", "calls", "rules", "message", "deadlines identifiers reading", "refusals"),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
     "metabroker": ("__init__", "shell", "connectors core", "mqtt policy", "credentials libraries protocol reconnect remotes"),
     "mqtt": (

@@ -1,0 +1,176 @@
+"""A message as rules see it: facts of the header, and a body that is parsed when a path first leads into it.
+
+What is large is parsed in another process, so that no message stops the loop: the view then says which values it needs (`NeedsValues`),
+`extract` finds them there, and the same question is asked again with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lxml import etree
+
+from ..message import Message, Part
+from ..refusals import Code, Refusal
+from .paths import GROUPS, Path, XmlTree, character_data, walk_json
+from .values import CONVERT, Value
+
+LARGE = 1 << 17  # bytes of a part that is parsed here; a larger one is parsed in another process
+LARGEST = 16 << 20  # bytes of a part that is parsed at all; paths into a larger one lead nowhere
+BUDGET = 2_000_000  # units of about 8 ns that the rules of one message may take
+LEAF = 10  # units of one comparison
+_DOCTYPES = tuple("<!DOCTYPE".encode(coding) for coding in ("utf-8", "utf-16-le", "utf-16-be"))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a condition asks a message for: the value of a path as a type, or whether something is there.
+
+    type: of values.TYPES, or `exists`, or `list` for a list of the header.
+    default: the value of what is not there, as DTDs and schemas declare for attributes (l. 144).
+    """
+
+    path: Path
+    type: str
+    default: Value | None = None
+
+
+class NeedsValues(Exception):
+    """A path leads into a part that is too large to be parsed here. looks: what `extract` shall find, for this path and its neighbours."""
+
+    def __init__(self, looks: tuple[Look, ...]) -> None:
+        super().__init__(f"{len(looks)} values of a large message")
+        self.looks = looks
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is left of the units that the rules of one message may take."""
+
+    left: int = BUDGET
+
+    def spend(self, units: int) -> None:
+        self.left -= units
+        if self.left < 0:
+            raise Refusal(
+                Code.ROUTE_TOO_LONG,
+                "the rules of this route take too long for this message",
+                "fewer rules, simpler patterns, shorter values",
+            )
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the header of one invocation says. values: by the names of paths.HEADERS; argument and context: variables by name."""
+
+    values: Mapping[str, Any]
+    argument: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+class Content:
+    """The parts of one message, parsed at most once. known: what `extract` has found in large parts."""
+
+    def __init__(self, message: Message, known: Mapping[Look, Value | None] | None = None, large: int = LARGE) -> None:
+        self._message = message
+        self._known = known or {}
+        self._large = large
+        self._json: dict[str, Any] = {}
+        self._xml: dict[str, XmlTree | None] = {}
+
+    def part(self, content_type: str) -> Part | None:
+        """The body, or the first attachment of a content type such as application/pdf or image/*."""
+        if not content_type:
+            return self._message.body
+        begin = content_type[:-1] if content_type.endswith("/*") else ""
+        for one in self._message.attachments:
+            is_one = plain_type(one.content_type)
+            if is_one == content_type or (begin and is_one.startswith(begin)):
+                return one
+        return None
+
+    def is_large(self, path: Path) -> bool:
+        part = self.part(path.attachment) if path.source in ("json", "xml") else None
+        return part is not None and self._large < len(part.data) <= LARGEST
+
+    def value(self, look: Look, neighbours: Iterable[Look]) -> Value | None:
+        """The value of a look into a part. neighbours: other looks of the same rules, found in one go if the part is large."""
+        if look in self._known:
+            return self._known[look]
+        if self.is_large(look.path):
+            raise NeedsValues(tuple(one for one in neighbours if self.is_large(one.path)))
+        return typed(self._raw(look.path), look)
+
+    def _raw(self, path: Path) -> Any:
+        part = self.part(path.attachment)
+        if part is None or path.source == "attachment":
+            return None if part is None else part.data
+        if len(part.data) > LARGEST:
+            return None
+        if path.source == "json":
+            if path.attachment not in self._json:
+                self._json[path.attachment] = parse_json(part.data)
+            return walk_json(self._json[path.attachment], path.steps)
+        if path.attachment not in self._xml:
+            self._xml[path.attachment] = parse_xml(part.data)
+        tree = self._xml[path.attachment]
+        return None if tree is None else tree.walk(path.steps)
+
+
+def extract(parts: tuple[Part, tuple[Part, ...]], looks: tuple[Look, ...]) -> dict[Look, Value | None]:
+    """The values of looks into large parts, body and attachments; runs in another process."""
+    header: Any = None  # no look into a part needs it
+    content = Content(Message(header, *parts), large=LARGEST)
+    return {look: content.value(look, ()) for look in looks}
+
+
+def typed(raw: Any, look: Look) -> Value | None:
+    if look.type == "exists":
+        return True if raw is not None or look.default is not None else None
+    if raw is None:
+        return look.default
+    if look.type == "list":
+        return tuple(raw)
+    if isinstance(raw, etree._Element) and look.type != "element":
+        raw = character_data(raw)
+    return CONVERT[look.type](raw)
+
+
+def fact(facts: Facts, look: Look) -> Value | None:
+    """The value of a look into the header."""
+    name = look.path.text
+    group, _, rest = name.partition(".")
+    if group in GROUPS:
+        return typed((facts.argument if group == "argument" else facts.context).get(rest), look)
+    raw = facts.values.get(name)
+    return typed(None if raw == "" or raw == () else raw, look)
+
+
+def plain_type(content_type: str) -> str:
+    """A content type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def parse_json(data: bytes) -> Any:
+    """None for what is no JSON, or nested deeper than Python's reader goes."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):  # ValueError: also numbers of more digits than Python reads, and wrong UTF-8
+        return None
+
+
+def parse_xml(data: bytes) -> XmlTree | None:
+    """None for what is not well-formed, has a document type (entities), or is nested deeper than libxml2 goes."""
+    if any(mark in data for mark in _DOCTYPES):
+        return None
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True, recover=False
+    )
+    try:
+        root = etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError):
+        return None
+    return None if root.getroottree().docinfo.doctype else XmlTree(root)
