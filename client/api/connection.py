@@ -16,6 +16,7 @@ from ...mqtt.reasons import Reason
 from ..core.directory import Directory
 from ..core.errors import IllegalStateError, InvalidClientIDError, InvalidDestinationError, JMSError, error_from_outcome
 from ..core.settings import AckMode, Settings, Waiter
+from ..core.shared_link import SharedLinks
 from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
 from ..message.destinations import (
     TEMPORARY,
@@ -71,6 +72,7 @@ class Connection:
         self._reports: queue.SimpleQueue[JMSError | None] = queue.SimpleQueue()
         self._reporter: threading.Thread | None = None
         self.publisher = self._open_publisher()
+        self.shared_links = SharedLinks(transport, self.link_id, settings.session_keep)
 
     # the application's side
 

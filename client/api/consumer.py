@@ -1,4 +1,4 @@
-"""A consumer: one subscription, on a link of its own."""
+"""A consumer: one subscription. A durable or shared one has a link of its own, others share that of their connection."""
 
 from __future__ import annotations
 
@@ -134,7 +134,10 @@ class MessageConsumer:
         """Connect and subscribe. Raises the broker's refusal."""
         connection = self.session.connection
         with self.session.cond:  # a resumed session sends at once: `link` must be set before
-            self.link = connection.transport.open(self._spec, self)
+            if self.subscription.client_id:
+                self.link = connection.transport.open(self._spec, self)
+            else:
+                self.link = connection.shared_links.open(self, self.prefetch)
         try:
             settings = connection.settings
             if not self._connected.wait(settings.connect_timeout):
@@ -215,8 +218,10 @@ class MessageConsumer:
 
     def received(self, incoming: Incoming) -> None:
         with self.session.cond:
-            if self.closed:
-                return  # not acknowledged: a durable subscription receives it again
+            if self.closed:  # not acknowledged: a durable subscription receives it again
+                if not self.subscription.client_id and incoming.token is not None:
+                    self.link.acknowledge(incoming.token)  # for others on this link there is room
+                return
             token = self.inbox.add(incoming, now())
             if token is not None:
                 self._done([token])

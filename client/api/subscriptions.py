@@ -22,7 +22,7 @@ class Subscription:
 
     topic: the topic, topic filter or queue of the application.
     filter: the filter that is sent to the broker, ``$share/...`` for a shared subscription.
-    client_id: MQTT client identifier of the consumer's link.
+    client_id: MQTT client identifier of the consumer's link; "": it shares that of its connection.
     name: of a durable or shared subscription.
     user: User Properties of CONNECT.
     said: User Properties of SUBSCRIBE.
@@ -31,7 +31,7 @@ class Subscription:
 
     topic: Destination
     filter: str
-    client_id: str
+    client_id: str = ""
     durable: bool = False
     shared: bool = False
     name: str = ""

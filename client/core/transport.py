@@ -2,7 +2,7 @@
 
 `Connection` and `Session` know the network only through this interface. `PahoTransport` (client/paho) reaches a broker by MQTT 5,
 `MetabrokerTransport` (client/metabroker) reaches one through a metabroker. A *link* is one MQTT session. A connection has one link to
-publish, and each consumer has its own. So a slow consumer, whose prefetch is full, stops no other.
+publish. Its consumers that are not durable have one link together (`shared_link.py`), the others one each.
 
 Threads: any thread may call any method. No method blocks, and each calls back later (at once after the link is closed). All callbacks of
 one transport come from one thread, one after another. They must be quick, and must not wait for something that another callback brings.
@@ -157,6 +157,9 @@ class Transport(Protocol):
 
     def open(self, spec: LinkSpec, handler: LinkHandler) -> Link:
         """Start to connect a link. Its events go to the handler."""
+
+    def call(self, command: Callable[[], None]) -> None:
+        """Have the thread of the callbacks run a command, once a link is open. Commands run in the order of the calls."""
 
     def close(self) -> None:
         """End every link and the thread. Open requests get the outcome 0x8B."""

@@ -44,6 +44,10 @@ class MetabrokerTransport:
         self.community.connect(link.inner)
         return link
 
+    def call(self, command: Callable[[], None]) -> None:
+        """See `core.transport.Transport`."""
+        self.community.call(command)
+
     def close(self) -> None:
         """End every link and the thread; waits for it, unless it is the caller."""
         self.community.call(self._end)

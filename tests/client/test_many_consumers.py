@@ -1,0 +1,47 @@
+"""Many consumers of one program: one socket, and little memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from support.brokers import RunningBroker
+
+PROGRAM = """
+import os, sys
+from mqmesh.client import ConnectionFactory, Topic
+
+url, count = sys.argv[1], int(sys.argv[2])
+
+def resident():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])
+
+def sockets():
+    names = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:
+            pass
+    return sum(name.startswith("socket") for name in names)
+
+with ConnectionFactory(url).create_context() as context:
+    producer = context.create_producer()
+    first = context.create_consumer(Topic("many/first"))
+    producer.send(Topic("many/first"), "x")
+    assert first.receive(60) is not None
+    before, opened = resident(), sockets()
+    consumers = [context.create_consumer(Topic(f"many/{number}")) for number in range(count)]
+    for number in range(count):
+        producer.send(Topic(f"many/{number}"), str(number))
+    assert [consumer.receive(60).text for consumer in consumers] == [str(number) for number in range(count)]
+    print(sockets() - opened, (resident() - before) / count)
+"""
+
+
+def test_a_thousand_consumers_share_one_socket_and_take_less_than_20_kib_each(broker: RunningBroker) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, broker.url, "1000"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sockets, kibibytes = done.stdout.split()
+    assert int(sockets) == 0
+    assert float(kibibytes) <= 20, kibibytes
