@@ -455,7 +455,8 @@ class Session(MessageMaker):
         if isinstance(destination, Queue):
             return self._create_queue_consumer(destination, selector, no_local)
         filter_ = self._check_filter(destination, selector)
-        return self._add_consumer(Subscription(Topic(filter_), filter_, selector=selector, no_local=no_local))
+        link_id = self.connection.link_id() if self.connection.settings.own_links else ""
+        return self._add_consumer(Subscription(Topic(filter_), filter_, link_id, selector=selector, no_local=no_local))
 
     create_subscriber = create_receiver = create_consumer  # JMS 1.1
 

@@ -39,6 +39,7 @@ class Settings:
     session_keep: seconds that the broker keeps sessions that are not durable while the connection is broken.
     durable_keep: the same for durable subscriptions; for ever by default.
     instance: identifies the program among those that share a shared durable subscription. Each needs its own, the same after a restart.
+    own_links: each consumer has an MQTT connection of its own. Without it, those that are neither durable nor shared have one together.
     async_sends: sends with a completion listener that may be under way in a session before the next one waits.
     """
 
@@ -54,6 +55,7 @@ class Settings:
     session_keep: int = 300
     durable_keep: int = NEVER
     instance: str = "main"
+    own_links: bool = False
     async_sends: int = 1000
 
     def __post_init__(self) -> None:
@@ -75,6 +77,8 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
                 raise JMSError(f"{name} = {value!r}: expected a number from {low} to {high}", name)
+        if not isinstance(self.own_links, bool):
+            raise JMSError(f"own_links = {self.own_links!r}: expected True or False", "own_links")
         if not self.instance:
             raise JMSError("instance = '': expected a word that no other program of the subscription uses", "instance")
 

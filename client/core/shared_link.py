@@ -23,7 +23,8 @@ from ...mqtt.reasons import Reason
 from ...mqtt.topics import FilterTree
 from .transport import Done, Incoming, Link, LinkHandler, LinkSpec, Outcome, Publication, Transport
 
-WINDOW = 1024  # messages that the lanes have not taken, and those under way
+WINDOW = 8192  # messages that lanes have not taken, and those under way
+SLOW = WINDOW // 2  # messages that lanes have not taken when somebody is told
 ENDED = Outcome(Reason.SERVER_SHUTTING_DOWN, "the connection is closed")
 
 
@@ -83,6 +84,11 @@ class Lane:
         self._held: deque[_Arrival] = deque()  # those beyond the prefetch
 
     # any thread
+
+    @property
+    def held(self) -> int:
+        """Messages beyond the prefetch."""
+        return len(self._held)
 
     @property
     def has_queues(self) -> bool:
@@ -241,12 +247,18 @@ class _SharedLink:
             lane.take(arrival)
         if arrival.lanes:
             self._untaken[arrival.packet] = arrival.number
+            if len(self._untaken) == SLOW:
+                self._tell(max(self._lanes, key=lambda lane: lane.held))
         else:
             self._untaken.pop(arrival.packet, None)
             self.link.acknowledge(incoming.token)
         for_lanes = _for_lane(incoming, arrival, arrival.number)
         for lane in lanes:
             lane.handler.received(for_lanes)
+
+    def _tell(self, slowest: Lane) -> None:
+        text = f"{slowest.held} messages wait that it has no room for; when there are {WINDOW}, all consumers of its link wait for it"
+        slowest.handler.notified(text, "slow_consumer")
 
     def connected(self, resumed: bool) -> None:
         """See `transport.LinkHandler`."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import pytest
 from support.brokers import RunningBroker
+from support.jms_client import texts
 
 PROGRAM = """
 import os, sys
@@ -45,3 +48,16 @@ def test_a_thousand_consumers_share_one_socket_and_take_less_than_20_kib_each(br
     sockets, kibibytes = done.stdout.split()
     assert int(sockets) == 0
     assert float(kibibytes) <= 20, kibibytes
+
+
+@pytest.mark.parametrize(("settings", "links"), [({}, 2), ({"own_links": True}, 4)])
+def test_who_has_a_link_of_its_own(way: Any, name: str, settings: dict[str, bool], links: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with way.factory(**settings).create_context() as context:
+        opened, real = [1], context.connection.transport.open
+        monkeypatch.setattr(context.connection.transport, "open", lambda *given: opened.append(1) or real(*given))
+        topics = [context.create_topic(f"{name}/{number}") for number in range(3)]
+        consumers = [context.create_consumer(topic) for topic in topics]
+        for topic in topics:
+            context.create_producer().send(topic, topic.name)
+        assert [texts(consumer, 1) for consumer in consumers] == [[topic.name] for topic in topics]
+        assert len(opened) == links

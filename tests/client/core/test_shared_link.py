@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mqmesh.client.core.shared_link import Lane, SharedLinks
+from mqmesh.client.core.shared_link import SLOW, Lane, SharedLinks
 from mqmesh.client.core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
 
 REFUSED = Outcome(0x87, "no")
@@ -226,3 +226,15 @@ def test_refusals_are_of_the_consumer_and_failures_of_all() -> None:
     assert fine.close() == refused.close() == [Outcome()]
     Consumer(links)
     assert len(network.links) == 2
+
+
+def test_a_consumer_that_will_hold_up_others_is_told() -> None:
+    network, links = setting()
+    slow, quick = Consumer(links, "a"), Consumer(links, "b")
+    wire = network.links[0]
+    for number in range(1, SLOW + 2):
+        come(wire, b"m", number)
+    assert (slow.events, quick.events) == ([], [])
+    come(wire, b"m", SLOW + 2)
+    assert [str(SLOW) in event for event in slow.events] == [True]
+    assert quick.events == []
