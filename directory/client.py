@@ -96,12 +96,17 @@ class Client:
     def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
         """All records of a sort that match, page by page. name: `*` stands for any characters."""
         found: list[dict[str, Any]] = []
+        place: dict[str, object] = {}
         while True:
-            asked = {"sort": sort, "mesh": mesh, "name": name, "offset": len(found)}
+            asked = {"sort": sort, "mesh": mesh, "name": name, **place}
             query = urlencode({key: value for key, value in asked.items() if value is not None})
             page = self._call("GET", f"/v1/records?{query}")
             found += page["records"]
-            if len(found) >= page["total"] or not page["records"]:
+            if page.get("next") is not None and page["records"]:
+                place = {"after": page["next"]}
+            elif len(found) < page.get("total", 0) and page["records"]:
+                place = {"offset": len(found)}  # a directory of an earlier release
+            else:
                 return found
 
     def put_all(self, records: list[dict[str, Any]]) -> None:

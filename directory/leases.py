@@ -24,7 +24,8 @@ from typing import Any
 from . import records as all_records
 from .records import MOST, Record
 from .storage.errors import DirectoryError
-from .storage.store import Account, Lease, Records
+from .storage.rows import Records
+from .storage.tables import Account, Lease
 from .uddi import saving
 
 SHORTEST, LONGEST = 1.0, 86400.0  # seconds of a lease

@@ -129,9 +129,10 @@ def _find() -> dict[str, Any]:
         "sort": {"enum": ["mesh", *SORTS], "default": "broker"},
         "mesh": _TEXT,
         "name": {**_TEXT, "description": "* for any characters"},
+        "after": {**_TEXT, "description": "next of the answer before"},
     }
     counts = {"limit": {"type": "integer", "minimum": 0, "maximum": 1000}, "offset": {"type": "integer", "minimum": 0}}
-    answer = _object({"total": {"type": "integer"}, "records": {"type": "array", "items": {"type": "object"}}})
+    answer = _object({"total": {"type": "integer"}, "next": _TEXT, "records": {"type": "array", "items": {"type": "object"}}})
     parameters = [{"name": name, "in": "query", "schema": schema} for name, schema in (texts | counts).items()]
     return _operation("Find records", answer, open_to_all=True) | {"parameters": parameters}
 

@@ -9,9 +9,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+import sqlalchemy as sa
+
 from ..base.address import parse_address
 from .storage.errors import DirectoryError
-from .storage.store import ORGANISATION, PUBLIC, Account, Entity, Records
+from .storage.patterns import matching, starred
+from .storage.rows import Records, above
+from .storage.tables import ORGANISATION, PUBLIC, Account, Entity, entities
 from .uddi import saving
 from .uddi.documents import (
     ALTERNATIVE,
@@ -36,6 +40,7 @@ from .uddi.documents import (
     values,
 )
 
+MOST_ROWS = 1_000_000  # records that `find` finds
 MOST = 64  # addresses, alternatives, permissions of one record
 LONGEST = 86400 * 366.0  # seconds
 _FIELDS = {  # what a body may have, by sort of record
@@ -166,9 +171,30 @@ def put(records: Records, owner: Account, record: Record) -> Record:
     element = _element(kind, record)
     if old is not None:
         element.set("businessKey" if kind == "business" else "serviceKey", old.key)
+        if kind == "service":
+            _keep_bindings(records, old, element)
     saved = saving.save(records, owner, kind, element, parent=parent or None, keep=kind == "business")
     record.key, record.owner, record.modified = saved.key, saved.owner, saved.modified
     return record
+
+
+def put_all(records: Records, owner: Account, wanted: list[Record]) -> None:
+    """Register several records, or none: DirectoryError says which one is refused."""
+    meshes = {name: records.record("", "mesh", name) for name in {one.mesh or one.name for one in wanted}}
+    places = ((meshes[one.mesh], one) for one in wanted if one.sort != "mesh")
+    records.expect((mesh.key, one.sort, one.name) for mesh, one in places if mesh is not None)
+    for at, record in enumerate(wanted):
+        try:
+            put(records, owner, record)
+        except DirectoryError as error:
+            raise DirectoryError(error.code, f"records[{at}] ({record.sort} {record.name}): {error}", ours=error.ours) from error
+
+
+def _keep_bindings(records: Records, old: Entity, element: Any) -> None:
+    """Addresses keep the keys of those that they replace."""
+    templates = element.findall(f"{q('bindingTemplates')}/{q('bindingTemplate')}")
+    for template, before in zip(templates, records.children([old.key])[old.key], strict=False):
+        template.set("bindingKey", before.key)
 
 
 def delete(records: Records, owner: Account, sort: str, mesh: str, name: str) -> None:
@@ -181,28 +207,54 @@ def delete(records: Records, owner: Account, sort: str, mesh: str, name: str) ->
 def get(records: Records, sort: str, mesh: str, name: str) -> Record:
     """One record; DirectoryError E_invalidKeyPassed when the reader sees none of this name."""
     parent = "" if sort == "mesh" else mesh_of(records, mesh).key
-    return _shown(records, [(mesh, _named(records, parent, sort, name))])[0]
+    return _shown(records, [_named(records, parent, sort, name)], mesh)[0]
 
 
 def find(records: Records, sort: str, mesh: str | None = None, name: str | None = None) -> list[Record]:
-    """The records of a sort in order of mesh and name. mesh: in this one only. name: `*` stands for any characters."""
-    matches = _pattern(name)
-    meshes = {one.key: one.name for one in records.of_kind("business") if one.record == "mesh" and mesh in (None, one.name)}
+    """The records of a sort in order of name and mesh. mesh: in this one only. name: `*` stands for any characters."""
+    return find_page(records, sort, mesh, name, MOST_ROWS)[0]
+
+
+def find_page(
+    records: Records, sort: str, mesh: str | None, name: str | None, limit: int, offset: int = 0, after: tuple[str, str] | None = None
+) -> tuple[list[Record], int | None]:
+    """A part of what `find` finds, and how many records there are.
+
+    limit, offset: of the part. after: name and key of the record before it; the number is then not counted, and None unless it is known.
+    """
+    inside = _inside(records, sort, mesh)
+    if inside is None:
+        return [], 0
+    conditions = [entities.c.record == sort, ~entities.c.deleted, *inside]
+    by_name = entities.c.name.collate("C") if records.postgresql else entities.c.name
+    if name is not None:
+        conditions.append(matching(by_name, starred(name), records.postgresql))
+    begun = [] if after is None else [_after(by_name, *after)]
+    found = records.select(*conditions, *begun, order=(by_name, entities.c.parent, entities.c.key), offset=offset, limit=limit)
+    total: int | None = offset + len(found)
+    if len(found) == limit or (offset and not found):
+        total = None if begun else records.count(*conditions)
+    return _shown(records, found, mesh), None if begun and total is None else total
+
+
+def _inside(records: Records, sort: str, mesh: str | None) -> list[Any] | None:
+    """The condition that says where records of a sort are; None where there are none."""
     if sort == "mesh":
-        found = [("", one) for key, one in _by_key(records, "business").items() if key in meshes]
-    else:
-        found = [(meshes[one.parent], one) for one in _by_key(records, "service").values() if one.record == sort and one.parent in meshes]
-    found = [(where, one) for where, one in found if matches(one.name)]
-    return _shown(records, sorted(found, key=lambda pair: (pair[0], pair[1].name)))
+        return [entities.c.parent == ""] if mesh is None else [entities.c.parent == "", entities.c.name == mesh]
+    if mesh is None:
+        return [above.c.record == "mesh"]
+    found = records.record("", "mesh", mesh)
+    return None if found is None else [entities.c.parent == found.key]
+
+
+def _after(by_name: Any, name: str, parent: str) -> Any:
+    """What comes after a name in a mesh, given by its key; an index has this order."""
+    return sa.and_(by_name >= name, sa.or_(by_name > name, entities.c.parent > parent))
 
 
 def mesh_of(records: Records, name: str) -> Entity:
     """The business that is a mesh."""
     return _named(records, "", "mesh", name)
-
-
-def _by_key(records: Records, kind: str) -> dict[str, Entity]:
-    return {one.key: one for one in records.of_kind(kind)}
 
 
 def _named(records: Records, parent: str, sort: str, name: str) -> Entity:
@@ -212,32 +264,15 @@ def _named(records: Records, parent: str, sort: str, name: str) -> Entity:
     return entity
 
 
-def _pattern(name: str | None) -> Any:
-    """A test for names. Runs of `*` count as one and what lies between is literal, so that no pattern takes long."""
-    if name is None:
-        return lambda _: True
-    first, *rest = re.sub(r"\*+", "*", name).split("*")
-    if not rest:
-        return lambda text: text == name
-
-    def matches(text: str) -> bool:
-        *middle, last = rest
-        if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
-            return False
-        at, end = len(first), len(text) - len(last)
-        for part in middle:
-            at = text.find(part, at, end)
-            if at < 0:
-                return False
-            at += len(part)
-        return True
-
-    return matches
-
-
-def _shown(records: Records, found: list[tuple[str, Entity]]) -> list[Record]:
-    inside = records.children(entity.key for _, entity in found if entity.kind == "service")
-    return [_record(mesh, entity, inside.get(entity.key, [])) for mesh, entity in found]
+def _shown(records: Records, found: list[Entity], mesh: str | None = None) -> list[Record]:
+    """Records as they are shown. mesh: the name of the one that they are in; None: it is looked up."""
+    services = [entity for entity in found if entity.kind == "service"]
+    inside = records.children(entity.key for entity in services)
+    names = {} if mesh is not None else {key: one.name for key, one in records.by_keys(one.parent for one in services).items()}
+    return [
+        _record("" if entity.kind == "business" else names.get(entity.parent, mesh or ""), entity, inside.get(entity.key, []))
+        for entity in found
+    ]
 
 
 def _record(mesh: str, entity: Entity, bindings: list[Entity]) -> Record:

@@ -21,7 +21,9 @@ from . import records as all_records
 from .openapi import description
 from .storage.accounts import TOKEN_LIFE, discard_token, draw_token, identify
 from .storage.errors import DirectoryError
-from .storage.store import Account, Records, Store
+from .storage.rows import Records
+from .storage.store import Store
+from .storage.tables import Account
 from .uddi.documents import SORTS
 
 MOST = 1000  # records in one answer
@@ -80,12 +82,19 @@ class Rest:
         sort = asked.get("sort", "broker")
         if sort not in ("mesh", *SORTS):
             raise DirectoryError("E_invalidValue", f"sort = {sort[:80]!r}: mesh, {', '.join(SORTS)}")
-        limit, offset = _count(asked.get("limit"), "limit", MOST), _count(asked.get("offset"), "offset", 0)
+        limit, offset = min(_count(asked.get("limit"), "limit", MOST), MOST), _count(asked.get("offset"), "offset", 0)
+        mesh, name, after = asked.get("mesh"), asked.get("name"), _cursor(asked.get("after"))
+        if "\0" in f"{mesh}{name}{after}":
+            raise DirectoryError("E_invalidValue", "a text has no character 0")
         with self._store.reading() as records:
             self._reader(request, records)
-            found = all_records.find(records, sort, asked.get("mesh"), asked.get("name"))
-        part = found[offset : offset + min(limit, MOST)]
-        return JSONResponse({"total": len(found), "records": [record.shown() for record in part]})
+            found, total = all_records.find_page(records, sort, mesh, name, limit, offset, after)
+            last = found[-1] if found and len(found) == limit else None
+            parent = "" if last is None or not last.mesh else all_records.mesh_of(records, last.mesh).key
+        answer: dict[str, Any] = {} if total is None else {"total": total}
+        if last is not None:
+            answer["next"] = json.dumps([last.name, parent])
+        return JSONResponse({**answer, "records": [record.shown() for record in found]})
 
     def _get(self, request: Request, body: bytes) -> Response:
         sort, mesh, name = _place(request)
@@ -120,11 +129,7 @@ class Rest:
         with self._store.writing() as records:
             writer = self._writer(request, records)
             self._store.check_paid(writer)
-            for at, record in enumerate(wanted):
-                try:
-                    all_records.put(records, writer, record)
-                except DirectoryError as error:
-                    raise DirectoryError(error.code, f"records[{at}] ({record.sort} {record.name}): {error}", ours=error.ours) from error
+            all_records.put_all(records, writer, wanted)
         return JSONResponse({"registered": len(wanted)})
 
     def _claim(self, request: Request, body: bytes) -> Response:
@@ -194,6 +199,19 @@ def _count(text: str | None, key: str, default: int) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise DirectoryError("E_invalidValue", f"{key} = {text[:80]!r}: a whole number")
     return int(text)
+
+
+def _cursor(text: str | None) -> tuple[str, str] | None:
+    """Where the part before has ended, as its `next` said."""
+    if text is None:
+        return None
+    try:
+        name, parent = json.loads(text)
+        if isinstance(name, str) and isinstance(parent, str):
+            return name, parent
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise DirectoryError("E_invalidValue", f"after = {text[:80]!r}: give the `next` of the answer before")
 
 
 def _json(body: bytes) -> object:

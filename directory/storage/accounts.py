@@ -15,7 +15,9 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from .errors import DirectoryError
 from .login_turns import TooMany
-from .store import NODE, Account, Records, Store
+from .rows import NODE, Records
+from .store import Store
+from .tables import Account
 
 TOKEN_LIFE = 3600.0  # seconds
 _LONGEST = 1024  # characters of a secret

@@ -13,7 +13,7 @@ from typing import Any
 from lxml import etree
 
 from ..storage.errors import DirectoryError
-from ..storage.store import ORGANISATION, PUBLIC, Entity
+from ..storage.tables import ORGANISATION, PUBLIC, Entity, Word
 
 NAMESPACE = "urn:uddi-org:api_v3"
 DOMAIN = "uddi:mqmesh:"  # keys that only a directory makes
@@ -45,6 +45,7 @@ OWN_TMODELS = {  # what each directory has from the start
     CONSENT: "An application whose messages this one takes as an alternative; * for all",
     PROBE: "Whether an application takes an empty message as a probe: 1 or 0",
 }
+IN_COLUMNS = (RECORD, VISIBILITY)  # categories that each record has; rows have them in columns
 SORTS = ("broker", "service", "application")  # of businessService; a businessEntity is a mesh
 
 
@@ -127,6 +128,18 @@ def used_tmodels(element: Any) -> Iterator[str]:
     for one in element.iter(q("keyedReference"), q("keyedReferenceGroup"), q("tModelInstanceInfo"), q("address")):
         if one.get("tModelKey"):
             yield one.get("tModelKey").lower()
+
+
+def words(element: Any) -> list[Word]:
+    """By what an entity is found; what the row has in columns is not among it."""
+    found = [Word("name", "", name) for name, _ in names(element)]
+    for bag, what in (("categoryBag", "category"), ("identifierBag", "identifier")):
+        for one in references(element, bag):
+            key = one.get("tModelKey", "").lower()
+            if key not in IN_COLUMNS:
+                found.append(Word(what, key, plain(one.get("keyValue"))))
+    found += [Word("tmodel", key, "") for key in tmodels(element)]
+    return list(dict.fromkeys(found))
 
 
 def columns(kind: str, element: Any) -> dict[str, Any]:

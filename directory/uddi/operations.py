@@ -11,11 +11,14 @@ from typing import Any
 
 from ..storage.accounts import discard_token, draw_token, identify
 from ..storage.errors import DirectoryError
-from ..storage.store import Account, Entity, Records, Store
+from ..storage.rows import Records
+from ..storage.store import Store
+from ..storage.tables import Account, Entity
 from . import saving
-from .documents import KINDS, add, element_of, make, plain, q, tmodels
+from .documents import KINDS, add, element_of, make, plain, q
+from .finding import Search, known, related_to
 from .schema import OPERATIONS
-from .search import MOST_ROWS, Qualifiers, page
+from .search import MOST_ROWS, described, rows_of
 
 NODE_ID = "uddi:mqmesh:node"
 ANSWERS = {"business": "businessDetail", "service": "serviceDetail", "binding": "bindingDetail", "tModel": "tModelDetail"}
@@ -58,34 +61,34 @@ def _publish(records: Records, owner: Account, name: str, request: Any) -> Any:
 def _inquire(records: Records, name: str, request: Any) -> Any:
     if name == "get_operationalInfo":
         return _detail(
-            "operationalInfos", [_operational(records, _known(records, plain(key.text))) for key in request.findall("{*}entityKey")]
+            "operationalInfos", [_operational(records, known(records, plain(key.text))) for key in request.findall("{*}entityKey")]
         )
     if name == "find_relatedBusinesses":
         return _related(records, request)
     kind = name.removeprefix("get_").removesuffix("Detail").removeprefix("find_")
     if name.startswith("get_"):
-        found = [_known(records, plain(key.text), kind) for key in request.findall(q(KINDS[kind].key))]
+        found = [known(records, plain(key.text), kind) for key in request.findall(q(KINDS[kind].key))]
         return _detail(ANSWERS[kind], saving.whole(records, found))
     return _LISTS[kind](records, request)
 
 
 def _list_binding(records: Records, request: Any) -> Any:
-    part, told, more = page(request, _find(records, "binding", request))
+    part, told, more = Search(records, "binding", request).page()
     return _cut(_detail("bindingDetail", [told, *saving.whole(records, part)]), more)
 
 
 def _list_tmodel(records: Records, request: Any) -> Any:
-    part, told, more = page(request, _find(records, "tModel", request))
+    part, told, more = Search(records, "tModel", request).page()
     return _cut(_detail("tModelList", [told, *_infos("tModelInfos", map(_tmodel_info, part))]), more)
 
 
 def _list_service(records: Records, request: Any) -> Any:
-    part, told, more = page(request, _find(records, "service", request))
+    part, told, more = Search(records, "service", request).page()
     return _cut(_detail("serviceList", [told, *_infos("serviceInfos", map(_service_info, part))]), more)
 
 
 def _list_business(records: Records, request: Any) -> Any:
-    part, told, more = page(request, _find(records, "business", request))
+    part, told, more = Search(records, "business", request).page()
     return _cut(_detail("businessList", [told, *_infos("businessInfos", _business_infos(records, part))]), more)
 
 
@@ -97,72 +100,9 @@ _LISTS: dict[str, Callable[[Records, Any], Any]] = {
 }
 
 
-def _find(records: Records, kind: str, request: Any) -> list[Entity]:
-    """The entities of a kind that meet every criterion; none where no criterion is given."""
-    wanted = Qualifiers(request)
-    above = KINDS[kind].parent
-    parent = plain(request.get(KINDS[above].key)).lower() if above else ""
-    if parent:
-        _known(records, parent, above)
-    elif not any(element.tag not in (q("authInfo"), q("findQualifiers")) for element in request):
-        return []
-    if request.find(q("find_relatedBusinesses")) is not None:
-        _related(records, request.find(q("find_relatedBusinesses")))
-        return []  # none are related
-    nested = request.find(q("find_tModel"))
-    one_of = {entity.key for entity in _find(records, "tModel", nested)} if nested is not None else None
-    found = [entity for entity in records.of_kind(kind) if not parent or entity.parent == parent]
-    return wanted.ordered([entity for entity, inside in _with_inside(records, found) if _meets(wanted, request, entity, inside, one_of)])
-
-
-def _with_inside(records: Records, found: list[Entity]) -> list[tuple[Entity, list[list[Any]]]]:
-    """Each entity with its own element and those inside it, level by level: [[itself], [services], [bindings]]."""
-    levels: dict[str, list[list[Any]]] = {entity.key: [[element_of(entity)]] for entity in found}
-    top = {entity.key: entity.key for entity in found}
-    while top and found[0].kind != "tModel":
-        inside = records.children(top)
-        children = [child for many in inside.values() for child in many]
-        for level in levels.values():
-            level.append([])
-        for child in children:
-            levels[top[child.parent]][-1].append(element_of(child))
-        top = {child.key: top[child.parent] for child in children}
-    return [(entity, levels[entity.key]) for entity in found]
-
-
-def _meets(wanted: Qualifiers, request: Any, entity: Entity, levels: list[list[Any]], one_of: set[str] | None) -> bool:
-    [[element], *inside] = levels
-    if not wanted.signed(element) or not wanted.named(request, element) or not wanted.holds(request, "identifierBag", [element]):
-        return False
-    bags = [element]
-    if "combinecategorybags" in wanted:
-        bags = [one for level in levels for one in level]
-    elif ("servicesubset" in wanted and entity.kind == "business") or ("bindingsubset" in wanted and entity.kind == "service"):
-        bags = inside[0] if inside else []
-    if not wanted.holds(request, "categoryBag", bags):
-        return False
-    implemented = {key for level in levels for one in level for key in tmodels(one)}
-    asked = [plain(key.text).lower() for key in request.iterfind(f"{q('tModelBag')}/{q('tModelKey')}")]
-    if asked and not wanted.enough([key in implemented for key in asked], all_by_default=True):
-        return False
-    if one_of is not None and not one_of & implemented:
-        return False
-    urls = {plain(url.text) for url in request.iterfind(f"{q('discoveryURLs')}/{q('discoveryURL')}")}
-    return not urls or bool(urls & {plain(url.text) for url in element.iterfind(f"{q('discoveryURLs')}/{q('discoveryURL')}")})
-
-
-def _known(records: Records, key: str, kind: str | None = None) -> Entity:
-    entity = records.get(key)
-    if entity is None or (kind is not None and entity.kind != kind):
-        raise DirectoryError("E_invalidKeyPassed", f"there is no {kind or 'entity'} with the key {key!r}")
-    return entity
-
-
 def _related(records: Records, request: Any) -> Any:
-    Qualifiers(request)
-    key = next(plain(request.findtext(q(tag))) for tag in ("businessKey", "fromKey", "toKey") if request.find(q(tag)) is not None)
-    entity = _known(records, key, "business")
-    return _detail("relatedBusinessesList", [page(request, [])[1], make("businessKey", entity.key)])
+    entity = related_to(records, request)
+    return _detail("relatedBusinessesList", [described(0, 0, rows_of(request)[1]), make("businessKey", entity.key)])
 
 
 def _registered(records: Records, owner: Account, selection: str) -> Any:
@@ -176,11 +116,7 @@ def _registered(records: Records, owner: Account, selection: str) -> Any:
 
 
 def _operational(records: Records, entity: Entity) -> Any:
-    below, newest = [entity.key], entity.modified
-    while below:
-        children = [child for many in records.children(below).values() for child in many]
-        newest = max([newest, *(child.modified for child in children)])
-        below = [child.key for child in children]
+    newest = max(entity.modified, records.newest_inside(entity.key))
     info = make("operationalInfo", entityKey=entity.key)
     for tag, seconds in (("created", entity.created), ("modified", entity.modified), ("modifiedIncludingChildren", newest)):
         add(info, tag, datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds"))

@@ -12,15 +12,20 @@ import uuid
 from typing import Any
 
 from ..storage.errors import DirectoryError
-from ..storage.store import NODE, PUBLIC, Account, Entity, Records, Store
-from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, put_inside, q, text_of, used_tmodels
+from ..storage.rows import NODE, Records
+from ..storage.store import Store
+from ..storage.tables import PUBLIC, VERSION, Account, Entity
+from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, put_inside, q, text_of, used_tmodels, words
 
 WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here
 
 
 def prepare(store: Store) -> None:
-    """See to it that the directory has its own tModels."""
+    """See to it that the directory has its own tModels, and that what an earlier release wrote is found by its words."""
     with store.writing() as records:
+        if records.version() < VERSION:
+            records.index((entity, words(element_of(entity))) for entity in records.everything())
+            records.set_version(VERSION)
         for key, text in OWN_TMODELS.items():
             if records.hidden(key):
                 continue
@@ -33,7 +38,7 @@ def prepare(store: Store) -> None:
                 bag.append(make("keyedReference", tModelKey=types, keyName="transport", keyValue="transport"))
                 element.append(bag)
             now = records.now
-            records.put(Entity(key, "tModel", "", 0, NODE, NODE, PUBLIC, None, key, None, text_of(element), now, now))
+            records.put(Entity(key, "tModel", "", 0, NODE, NODE, PUBLIC, None, key, None, text_of(element), now, now), words(element))
 
 
 def save(
@@ -54,6 +59,7 @@ def save(
     element.attrib.pop("deleted", None)
     _check_references(records, element)
     fields = columns(kind, element)
+    child = position is not None
     if position is None:
         position = old.position if old is not None and old.parent == place else _next_position(records, place)
     times = (old.created if old is not None else records.now, records.now)
@@ -62,8 +68,11 @@ def save(
     if not keep and old is not None and shape.child:
         wanted = {one.get(KINDS[shape.child].key, "").strip().lower() for one in inside}
         records.delete(child.key for child in records.children([key])[key] if child.key not in wanted)
-    records.put(entity)
-    if kind == "service":
+    if not child or old is None or not _same(old, entity):
+        before = words(element_of(old)) if old is not None else []
+        now = words(element)
+        records.put(entity, now if now != before else None, fresh=old is None and key.startswith(DOMAIN))
+    if kind == "service" and old is not None:
         records.keep_entity(key)  # what somebody writes stays, though it had a lease
     for at, one in enumerate(inside):
         if kind == "business" and one.get("businessKey", key).strip().lower() not in ("", key):
@@ -72,13 +81,24 @@ def save(
     return entity
 
 
+def _same(old: Entity, new: Entity) -> bool:
+    """Whether there is nothing to write."""
+    return (old.document, old.place, old.position, old.owner, old.organisation) == (
+        new.document,
+        new.place,
+        new.position,
+        new.owner,
+        new.organisation,
+    )
+
+
 def delete(records: Records, owner: Account, kind: str, key: str) -> None:
     """Delete an entity with what is inside it; a tModel is hidden, not deleted: keys that refer to it stay good."""
     entity = mine(records, owner, kind, key)
     if kind == "tModel":
         entity.deleted = True
         entity.modified = records.now
-        records.put(entity)
+        records.put(entity, None)
     else:
         records.delete([entity.key])
 

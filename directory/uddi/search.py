@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..storage.errors import DirectoryError
-from ..storage.store import Entity
+from ..storage.tables import Entity
 from .documents import add, local, make, names, plain, q, references
 from .schema import SIGNATURES
 
@@ -130,7 +130,7 @@ def like(pattern: str, text: str) -> bool:
 
     Time grows with the product of the lengths.
     """
-    parts = list(_parts(pattern))
+    parts = list(parts_of(pattern))
     at = star = 0
     here, resume = 0, -1
     while at < len(text):
@@ -147,8 +147,8 @@ def like(pattern: str, text: str) -> bool:
     return all(part == "%%" for part in parts[here:])
 
 
-def _parts(pattern: str) -> Iterator[str]:
-    """One text for each place: %% and __ are the wildcards."""
+def parts_of(pattern: str) -> Iterator[str]:
+    """One text for each place of a pattern: %% and __ are the wildcards."""
     escaped = False
     for one in pattern:
         if escaped or one not in "%_\\":
@@ -162,13 +162,17 @@ def _parts(pattern: str) -> Iterator[str]:
         yield "\\"
 
 
-def page(request: Any, found: list[Entity]) -> tuple[list[Entity], Any, bool]:
-    """The part of what was found that maxRows and listHead ask for, its listDescription, and whether there is more behind it."""
+def rows_of(request: Any) -> tuple[int, int]:
+    """How many rows a find asks for, and which one is the first, from 1. DirectoryError E_invalidValue."""
     rows, head = int(request.get("maxRows", MOST_ROWS)), int(request.get("listHead", 1))
     if rows < 0 or head < 1:
         raise DirectoryError("E_invalidValue", f"maxRows = {rows}, listHead = {head}: 0 or more, and 1 or more")
-    part = found[head - 1 : head - 1 + min(rows, MOST_ROWS)]
+    return min(rows, MOST_ROWS), head
+
+
+def described(included: int, total: int, head: int) -> Any:
+    """The listDescription of an answer."""
     told = make("listDescription")
-    for tag, count in (("includeCount", len(part)), ("actualCount", len(found)), ("listHead", head)):
+    for tag, count in (("includeCount", included), ("actualCount", total), ("listHead", head)):
         add(told, tag, str(count))
-    return part, told, head - 1 + len(part) < len(found)
+    return told

@@ -13,7 +13,8 @@ from mqmesh.directory import records as all_records
 from mqmesh.directory.client import ClientError
 from mqmesh.directory.records import Record, read_body
 from mqmesh.directory.storage.errors import DirectoryError
-from mqmesh.directory.storage.store import Account, Store, entities
+from mqmesh.directory.storage.store import Store
+from mqmesh.directory.storage.tables import Account, entities
 from mqmesh.directory.uddi.saving import prepare
 from support.directories import Directory
 

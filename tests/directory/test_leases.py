@@ -17,7 +17,8 @@ from mqmesh.directory.leases import Claim
 from mqmesh.directory.records import Record
 from mqmesh.directory.storage.accounts import add_account
 from mqmesh.directory.storage.errors import DirectoryError
-from mqmesh.directory.storage.store import Account, Store
+from mqmesh.directory.storage.store import Store
+from mqmesh.directory.storage.tables import Account
 from mqmesh.directory.uddi.saving import prepare
 
 ALICE, BOB = Account("alice", "acme"), Account("bob", "other")

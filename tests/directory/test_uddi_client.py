@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from mqmesh.directory import uddi_client
 from mqmesh.directory.client import ClientError
-from mqmesh.directory.storage.store import Account, Store
+from mqmesh.directory.storage.store import Store
+from mqmesh.directory.storage.tables import Account
 from mqmesh.directory.uddi import saving
 from mqmesh.directory.uddi.documents import add, make
 from mqmesh.directory.uddi_client import Inquiry

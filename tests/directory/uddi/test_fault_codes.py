@@ -79,7 +79,7 @@ def codes_of_what_is_asked_for(made: SimpleNamespace) -> None:
 
 def codes_of_limits(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = {"businessKey": [made.business.businessKey]}
-    monkeypatch.setattr(store, "ACCOUNT_LIMIT", 2)  # a business and a service
+    monkeypatch.setattr(made.store, "account_limit", 2)  # a business and a service
     refused("E_accountLimitExceeded", made.publish.save_service, authInfo=made.token, businessService=[service(made, "third")])
     monkeypatch.setattr(soap, "LARGEST", 200)
     refused("E_resultSetTooLarge", made.find.get_businessDetail, **ask)

@@ -1,0 +1,408 @@
+"""Rows of a directory's database inside one transaction, as a reader may see them.
+
+Entities that are put are collected and written together, before the next statement that reads and at the end: a thousand records are a
+few statements. What was read by name (`record`, `expect`) is remembered in the transaction, so that many records are looked up together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+
+from .errors import DirectoryError
+from .tables import ORGANISATION, WORD, Account, Entity, Lease, Word, accounts, entities, leased, leases, tokens, versions, words
+
+NODE = "mqmesh"  # owns what each directory has from the start; no account can have this name
+ACCOUNT_LIMIT = 10_000  # entities of one owner
+AT_ONCE = 500  # keys in one statement
+
+above = entities.alias("above")  # what an entity is inside of
+highest = entities.alias("highest")  # and what that is inside of
+Place = tuple[str, str, str]  # parent, sort of record, name
+
+
+T = TypeVar("T")
+
+
+def batched(values: Iterable[T]) -> Iterator[list[T]]:
+    """Parts that fit into one statement."""
+    left = iter(values)
+    while part := list(islice(left, AT_ONCE)):
+        yield part
+
+
+class Records:
+    """The rows as `reader` may see them (None: somebody without an account). limit: entities of one owner."""
+
+    def __init__(self, connection: Connection, reader: Account | None, now: float, limit: int = ACCOUNT_LIMIT) -> None:
+        self._connection = connection
+        self.reader = reader
+        self.now = now
+        self._limit = limit
+        self.postgresql = connection.dialect.name == "postgresql"
+        self._counts: dict[str, int] = {}  # owner -> entities, once it was counted
+        self._positions: dict[str, int] = {}  # parent -> the next place in it
+        self._seen: tuple[Account | None, list[sa.ColumnElement[bool]]] | None = None  # what a reader sees, made once
+        # What was read
+        self._places: dict[Place, Entity | None] = {}
+        self._by_key: dict[str, Entity] = {}
+        self._inside: dict[str, list[Entity]] = {}
+        # What is to be written
+        self._new: list[dict[str, Any]] = []
+        self._changed: list[dict[str, Any]] = []
+        self._without_words: list[str] = []
+        self._words: list[dict[str, Any]] = []
+        self._kept: list[str] = []
+
+    # Reading
+
+    def get(self, key: str) -> Entity | None:
+        """The entity with this key, if there is one and the reader may see it."""
+        key = key.lower()
+        return self._by_key.get(key) or next(iter(self.select(entities.c.key == key)), None)
+
+    def hidden(self, key: str) -> bool:
+        """Whether a key is taken, by whomever."""
+        key = key.lower()
+        return key in self._by_key or self._read.scalar(sa.select(entities.c.key).where(entities.c.key == key)) is not None
+
+    def by_keys(self, keys: Iterable[str]) -> dict[str, Entity]:
+        """Those of several keys that the reader may see."""
+        parts = batched(dict.fromkeys(keys))
+        return {one.key: one for part in parts for one in self.select(entities.c.key.in_(part))}
+
+    def of_kind(self, kind: str, *conditions: sa.ColumnElement[bool]) -> list[Entity]:
+        """All of a kind that the reader may see, hidden tModels not among them."""
+        return self.select(entities.c.kind == kind, ~entities.c.deleted, *conditions)
+
+    def children(self, parents: Iterable[str], most: int | None = None) -> dict[str, list[Entity]]:
+        """What is inside each of `parents`, in order. most: entities at once; what is beyond is left out."""
+        keys = list(parents)
+        found: dict[str, list[Entity]] = {key: list(self._inside.get(key, ())) for key in keys}
+        left = most
+        for part in batched([key for key in keys if key not in self._inside]):
+            inside = self.select(entities.c.parent.in_(part), limit=left)
+            for entity in inside:
+                found[entity.parent].append(entity)
+            left = None if left is None else left - len(inside)
+        return found
+
+    def newest_inside(self, key: str) -> float:
+        """When something inside an entity was changed last; 0 where nothing is."""
+        inside = sa.select(entities.c.key).where(entities.c.parent == key)
+        newest = sa.select(sa.func.max(entities.c.modified))
+        found = [self._read.scalar(newest.where(where)) for where in (entities.c.parent == key, entities.c.parent.in_(inside))]
+        return max(one or 0.0 for one in found)
+
+    def next_position(self, parent: str) -> int:
+        """The place behind everything that is inside an entity."""
+        if parent not in self._positions:
+            last = self._read.scalar(sa.select(sa.func.max(entities.c.position)).where(entities.c.parent == parent))
+            self._positions[parent] = -1 if last is None else last
+        self._positions[parent] += 1
+        return self._positions[parent]
+
+    def record(self, parent: str, record: str, name: str) -> Entity | None:
+        """The record of a sort with a name within a business (parent "" for meshes)."""
+        place = (parent, record, name)
+        if place not in self._places:
+            conditions = (entities.c.parent == parent, entities.c.record == record, entities.c.name == name)
+            self._know(place, next(iter(self.select(*conditions)), None))
+        return self._places[place]
+
+    def expect(self, places: Iterable[Place]) -> None:
+        """Read together what `record`, `get` and `children` will be asked for."""
+        wanted: dict[tuple[str, str], list[str]] = {}
+        for parent, record, name in places:
+            wanted.setdefault((parent, record), []).append(name)
+        for (parent, record), names in wanted.items():
+            for part in batched(names):
+                found = self.select(entities.c.parent == parent, entities.c.record == record, entities.c.name.in_(part))
+                by_name = {one.name: one for one in found}
+                inside = self.children(one.key for one in found)
+                for name in part:
+                    self._know((parent, record, name), by_name.get(name))
+                self._inside.update(inside)
+                self._by_key.update({one.key: one for many in inside.values() for one in many})
+
+    def owned(self, owner: str, kind: str) -> list[Entity]:
+        """All that an account owns, hidden tModels too."""
+        return self.select(entities.c.owner == owner, entities.c.kind == kind)
+
+    def select(
+        self,
+        *conditions: sa.ColumnElement[bool],
+        order: Sequence[Any] = (entities.c.position, entities.c.key),
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> list[Entity]:
+        """What meets the conditions, on `entities` and `above`, and the reader may see."""
+        statement = self._visible(sa.select(entities), conditions).order_by(*order)
+        if limit is not None:
+            statement = statement.limit(limit)
+        if offset:
+            statement = statement.offset(offset)
+        return [Entity(*row) for row in self._read.execute(statement)]
+
+    def count(self, *conditions: sa.ColumnElement[bool]) -> int:
+        """How many `select` would find."""
+        return self._read.scalar(self._visible(sa.select(sa.func.count()).select_from(entities), conditions)) or 0
+
+    @property
+    def _read(self) -> Connection:
+        """The connection, once all that was put is written."""
+        self.flush()
+        return self._connection
+
+    def _know(self, place: Place, entity: Entity | None) -> None:
+        self._places[place] = entity
+        if entity is not None:
+            self._by_key[entity.key] = entity
+
+    def _forget(self) -> None:
+        for known in (self._places, self._by_key, self._inside):
+            known.clear()
+
+    def _visible(self, statement: sa.Select[Any], conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+        """Leave out what is for an organisation other than the reader's, or whose lease is over, and what is inside (two levels)."""
+        if self._seen is None or self._seen[0] != self.reader:
+            over = sa.select(leased.c.entity).where(leased.c.expires <= self.now, leased.c.entity.in_((entities.c.key, above.c.key)))
+            self._seen = self.reader, [*(self._open(table) for table in (entities, above, highest)), ~over.exists()]
+        inside = sa.outerjoin(entities, above, above.c.key == entities.c.parent)
+        joined = inside.outerjoin(highest, highest.c.key == above.c.parent)
+        return statement.select_from(joined).where(*conditions, *self._seen[1])
+
+    def _open(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
+        """Whether an entity, where there is one, is for the reader."""
+        public = table.c.visibility.is_distinct_from(ORGANISATION) if table is not entities else table.c.visibility != ORGANISATION
+        return public if self.reader is None else sa.or_(public, table.c.organisation == self.reader.organisation)
+
+    # Writing
+
+    def put(self, entity: Entity, found_by: Iterable[Word] | None, *, fresh: bool = False) -> None:
+        """Write one row over the old one or anew; DirectoryError E_valueNotAllowed, E_accountLimitExceeded.
+
+        found_by: its words; None: they have not changed. fresh: its key was made a moment ago.
+        """
+        known = not fresh and self.hidden(entity.key)
+        if not known and entity.owner != NODE:
+            self._count(entity.owner)
+        if entity.number is not None:
+            self._check_number(entity)
+        if known:
+            self._changed.append({f"new_{name}": value for name, value in entity.values.items()})
+        else:
+            self._new.append(entity.values)
+        if found_by is not None:
+            if known:
+                self._without_words.append(entity.key)
+            self._words += [_word_row(entity, word) for word in found_by]
+        before = self._by_key.get(entity.key)
+        if known and (before is None or before.place != entity.place):
+            self._forget()
+        self._inside.pop(entity.parent, None)
+        self._know(entity.place, entity)
+        if entity.number is not None:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was put. DirectoryError E_valueNotAllowed."""
+        if self._kept:
+            self._by_part(leased, leased.c.entity, self._kept)
+            self._kept = []
+        if not self._new and not self._changed:
+            return
+        new, changed, last = self._new, self._changed, (self._new or self._changed)[-1]
+        self._new, self._changed = [], []
+        try:
+            if changed:
+                self._connection.execute(_CHANGE, changed)
+            if new:
+                self._connection.execute(sa.insert(entities), new)
+        except IntegrityError as error:
+            raise _taken(last, len(new) + len(changed)) from error
+        if self._without_words:
+            self._by_part(words, words.c.entity, self._without_words)
+        if self._words:
+            self._connection.execute(sa.insert(words), self._words)
+        self._without_words, self._words = [], []
+
+    def index(self, found_by: Iterable[tuple[Entity, list[Word]]]) -> None:
+        """Write all words anew."""
+        self._connection.execute(sa.delete(words))
+        for part in batched(found_by):
+            rows = [_word_row(entity, word) for entity, listed in part for word in listed]
+            if rows:
+                self._connection.execute(sa.insert(words), rows)
+
+    def version(self) -> int:
+        """What the tables were last brought up to."""
+        return self._read.scalar(sa.select(sa.func.max(versions.c.version))) or 0
+
+    def set_version(self, version: int) -> None:
+        """They are brought up to this."""
+        self._connection.execute(sa.delete(versions))
+        self._connection.execute(sa.insert(versions).values(version=version))
+
+    def everything(self) -> Iterator[Entity]:
+        """All entities, whoever may see them, in order of their keys."""
+        last = ""
+        while True:
+            statement = sa.select(entities).where(entities.c.key > last).order_by(entities.c.key).limit(AT_ONCE)
+            found = [Entity(*row) for row in self._read.execute(statement)]
+            if not found:
+                return
+            yield from found
+            last = found[-1].key
+
+    def _count(self, owner: str) -> None:
+        """One entity more of an owner; DirectoryError E_accountLimitExceeded."""
+        if owner not in self._counts:
+            counted = sa.select(sa.func.count()).select_from(entities).where(entities.c.owner == owner)
+            self._counts[owner] = self._read.scalar(counted) or 0
+        if self._counts[owner] >= self._limit:
+            raise DirectoryError("E_accountLimitExceeded", f"an account may own {self._limit} entities")
+        self._counts[owner] += 1
+
+    def _check_number(self, entity: Entity) -> None:
+        """A number that a lease holds, or that is kept for its broker, goes to no other one."""
+        for lease in self.leases(entity.parent, leases.c.number == entity.number):
+            if (lease.name, lease.owner) != (entity.name, entity.owner):
+                raise DirectoryError("E_valueNotAllowed", f"the number {entity.number} is kept for the broker {lease.name!r}")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove entities and what is inside them; of a mesh the leases too."""
+        keys = list(keys)
+        if not keys:
+            return
+        self.flush()
+        self._counts.clear()
+        self._forget()
+        self._by_part(leases, leases.c.mesh, keys)
+        while keys:
+            of = sa.select(entities.c.key)
+            inside = [key for part in batched(keys) for key in self._connection.scalars(of.where(entities.c.parent.in_(part)))]
+            for table, column in ((leased, leased.c.entity), (words, words.c.entity), (entities, entities.c.key)):
+                self._by_part(table, column, keys)
+            keys = inside
+
+    def _by_part(self, table: sa.Table, column: sa.Column[Any], values: Iterable[str]) -> None:
+        """Delete rows by the values of a column."""
+        for part in batched(values):
+            self._connection.execute(sa.delete(table).where(column.in_(part)))
+
+    # Leases
+
+    def leases(self, mesh: str, *conditions: sa.ColumnElement[bool]) -> list[Lease]:
+        """The leases in a mesh, those that are over too, in order of number."""
+        statement = sa.select(leases).where(leases.c.mesh == mesh, *conditions).order_by(leases.c.number)
+        return [Lease(**row) for row in self._read.execute(statement).mappings()]
+
+    def leases_like(self, mesh: str, holder: str, name: str) -> list[Lease]:
+        """Those of a holder, or of a name, the last one first."""
+        found = self.leases(mesh, sa.or_(leases.c.holder == holder, leases.c.name == name))
+        return sorted(found, key=lambda one: (-one.expires, one.number))
+
+    def numbers(self, mesh: str) -> set[int]:
+        """Every number that is not free in a mesh: of brokers, and kept for brokers."""
+        of_leases = self._read.scalars(sa.select(leases.c.number).where(leases.c.mesh == mesh))
+        of_brokers = self._read.scalars(sa.select(entities.c.number).where(entities.c.parent == mesh, entities.c.number.is_not(None)))
+        return {*of_leases, *of_brokers}
+
+    def fixed(self, mesh: str, number: int) -> str | None:
+        """The name of the broker that has a number in a mesh without a lease."""
+        held = entities.c.key.in_(sa.select(leased.c.entity))
+        named = sa.select(entities.c.name).where(entities.c.parent == mesh, entities.c.number == number, ~held)
+        return self._read.scalar(named)
+
+    def put_lease(self, lease: Lease) -> None:
+        """Write a lease over the one of its number; what it has leased lasts as long."""
+        place = (leases.c.mesh == lease.mesh, leases.c.number == lease.number)
+        if self._connection.execute(sa.update(leases).where(*place).values(lease.values)).rowcount == 0:
+            self._connection.execute(sa.insert(leases).values(lease.values))
+        inside = (leased.c.mesh == lease.mesh, leased.c.number == lease.number)
+        self._connection.execute(sa.update(leased).where(*inside).values(expires=lease.expires))
+
+    def delete_lease(self, lease: Lease) -> None:
+        """The number is free."""
+        self._connection.execute(sa.delete(leases).where(leases.c.mesh == lease.mesh, leases.c.number == lease.number))
+
+    def leased(self, lease: Lease) -> set[str]:
+        """The keys of what a lease holds."""
+        return set(self._read.scalars(sa.select(leased.c.entity).where(leased.c.mesh == lease.mesh, leased.c.number == lease.number)))
+
+    def is_leased(self, key: str) -> bool:
+        """Whether an entity is there for as long as a lease only."""
+        return self._read.scalar(sa.select(leased.c.entity).where(leased.c.entity == key)) is not None
+
+    def lease_entity(self, key: str, lease: Lease) -> None:
+        """An entity is there for as long as the lease."""
+        self.keep_entity(key)
+        self.flush()
+        self._connection.execute(sa.insert(leased).values(entity=key, mesh=lease.mesh, number=lease.number, expires=lease.expires))
+
+    def keep_entity(self, key: str) -> None:
+        """An entity is there until it is deleted."""
+        self._kept.append(key)
+
+    def sweep(self) -> None:
+        """Remove what no lease holds any more, and free numbers that were kept for long enough."""
+        self.delete(list(self._connection.scalars(sa.select(leased.c.entity).where(leased.c.expires <= self.now))))
+        self._connection.execute(sa.delete(leases).where(leases.c.kept <= self.now))
+
+    # Accounts and tokens
+
+    def account(self, name: str) -> tuple[Account, str] | None:
+        """An account and the hash of its secret."""
+        row = self._connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
+        return (Account(row.name, row.organisation), row.secret) if row else None
+
+    def put_account(self, account: Account, secret: str) -> None:
+        """Make an account, or give it another organisation and secret; its tokens end."""
+        self._connection.execute(sa.delete(accounts).where(accounts.c.name == account.name))
+        self._connection.execute(sa.delete(tokens).where(tokens.c.account == account.name))
+        self._connection.execute(sa.insert(accounts).values(name=account.name, organisation=account.organisation, secret=secret))
+        self._connection.execute(sa.update(entities).where(entities.c.owner == account.name).values(organisation=account.organisation))
+
+    def put_token(self, digest: str, account: str, expires: float) -> None:
+        """Keep a token's digest until `expires`; older ones that are over go."""
+        self._connection.execute(sa.delete(tokens).where(tokens.c.expires < self.now))
+        self._connection.execute(sa.insert(tokens).values(digest=digest, account=account, expires=expires))
+
+    def delete_token(self, digest: str) -> None:
+        """End a token."""
+        self._connection.execute(sa.delete(tokens).where(tokens.c.digest == digest))
+
+    def holder(self, digest: str) -> Account | None:
+        """Whose token this is, if it is not over."""
+        joined = sa.select(accounts).join(tokens, tokens.c.account == accounts.c.name)
+        row = self._connection.execute(joined.where(tokens.c.digest == digest, tokens.c.expires >= self.now)).first()
+        return Account(row.name, row.organisation) if row else None
+
+
+_CHANGE = (
+    sa.update(entities)
+    .where(entities.c.key == sa.bindparam("new_key"))
+    .values({column.name: sa.bindparam(f"new_{column.name}") for column in entities.columns})
+)
+
+
+def _word_row(entity: Entity, word: Word) -> dict[str, Any]:
+    what, value = f"{entity.kind}/{word.what}", word.value[:WORD]
+    return {"entity": entity.key, "what": what, "tmodel": word.tmodel[:WORD], "value": value, "folded": value.casefold()[:WORD]}
+
+
+def _taken(row: dict[str, Any], written: int) -> DirectoryError:
+    """The refusal of the database. row: the last one that was written."""
+    if written > 1:
+        return DirectoryError("E_valueNotAllowed", "two records of one sort here would have the same name")
+    values = {name.removeprefix("new_"): value for name, value in row.items()}
+    text = f"another {values['record']} here has the name {values['name']!r}"
+    if values["number"] is not None:
+        text += f" or the number {values['number']}"
+    return DirectoryError("E_valueNotAllowed", text)

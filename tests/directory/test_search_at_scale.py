@@ -1,0 +1,112 @@
+"""Searches in many records: what the database's indexes answer, in parts, and in databases of earlier releases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from mqmesh.directory import records as all_records
+from mqmesh.directory.records import Record
+from mqmesh.directory.storage.store import Store
+from mqmesh.directory.storage.tables import Account
+from mqmesh.directory.uddi import soap
+from mqmesh.directory.uddi.saving import prepare
+from support.peers import postgres
+
+ALICE = Account("alice", "acme")
+MANY = 1200
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Many services in a mesh, and one of the same name in another."""
+    if request.param == "postgresql":
+        with postgres.server() as server:
+            yield _filled(server.url)
+    else:
+        yield _filled(f"sqlite:///{tmp_path_factory.mktemp('scale') / 'd.db'}")
+
+
+def _filled(url: str) -> Store:
+    store = Store(url)
+    prepare(store)
+    wanted = [Record("service", f"s{at:04d}", "one", addresses=[f"mqtt://h{at}:1"]) for at in range(MANY)]
+    with store.writing(ALICE) as records:
+        for mesh in ("one", "two"):
+            all_records.put(records, ALICE, Record("mesh", mesh))
+        all_records.put_all(records, ALICE, [*wanted, Record("service", "s0007", "two")])
+    return store
+
+
+def _statements(store: Store) -> list[str]:
+    """The statements that are executed from now on."""
+    seen: list[str] = []
+    sa.event.listen(store._engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
+    return seen
+
+
+def test_records_come_in_parts_each_once(store: Store) -> None:
+    with store.reading(ALICE) as records:
+        found: list[Record] = []
+        after = None
+        while True:
+            part, _ = all_records.find_page(records, "service", None, None, 500, after=after)
+            found += part
+            if len(part) < 500:
+                break
+            after = (part[-1].name, all_records.mesh_of(records, part[-1].mesh).key)
+    names = sorted([f"s{at:04d}" for at in range(MANY)] + ["s0007"])
+    assert [one.name for one in found] == names
+    assert len({(one.mesh, one.name) for one in found}) == MANY + 1
+
+
+@pytest.mark.parametrize(("name", "count"), [("s0007", 2), ("s011*", 10), ("*7", 121), ("s?007", 0), (None, MANY + 1)])
+def test_names_are_counted_and_found(store: Store, name: str | None, count: int) -> None:
+    with store.reading() as records:
+        found, total = all_records.find_page(records, "service", None, name, 1000)
+    assert (len(found), total) == (min(count, 1000), count)
+
+
+def test_many_records_are_written_in_few_statements(store: Store) -> None:
+    seen = _statements(store)
+    again = [Record("service", f"s{at:04d}", "one", addresses=[f"mqtt://other{at}:1"]) for at in range(1000)]
+    with store.writing(ALICE) as records:
+        all_records.put_all(records, ALICE, again)
+    assert len(seen) < 60
+    with store.reading() as records:
+        assert all_records.get(records, "service", "one", "s0999").addresses == ["mqtt://other999:1"]
+
+
+def test_addresses_keep_their_keys(store: Store) -> None:
+    with store.writing(ALICE) as records:
+        all_records.put(records, ALICE, Record("service", "kept", "two", addresses=["mqtt://a:1", "mqtt://b:1"]))
+        key = all_records.get(records, "service", "two", "kept").key
+        before = [one.key for one in records.children([key])[key]]
+        all_records.put(records, ALICE, Record("service", "kept", "two", addresses=["mqtt://c:1"]))
+        assert [one.key for one in records.children([key])[key]] == before[:1]
+        all_records.delete(records, ALICE, "service", "two", "kept")
+
+
+def test_a_database_of_an_earlier_release_is_brought_up_in_place(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'd.db'}"
+    old = _filled(url)
+    with old._engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE directory_words")
+        connection.exec_driver_sql("DROP TABLE directory_versions")
+        connection.exec_driver_sql("DROP INDEX directory_entities_by_position")
+        connection.exec_driver_sql("DROP INDEX directory_entities_by_name")
+        connection.exec_driver_sql("CREATE INDEX ix_directory_entities_parent ON directory_entities (parent)")
+    old.close()
+    new = Store(url)
+    prepare(new)
+    asked = '<find_service xmlns="urn:uddi-org:api_v3"><name>s0007</name></find_service>'
+    envelope = f'<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>{asked}</s:Body></s:Envelope>'
+    status, text = soap.answer(new, envelope.encode())
+    assert (status, text.count(b"<serviceInfo ")) == (200, 2)
+    with new._engine.connect() as connection:
+        indexes = {index["name"] for index in sa.inspect(connection).get_indexes("directory_entities")}
+    assert {"directory_entities_by_position", "directory_entities_by_name"} <= indexes
+    assert "ix_directory_entities_parent" not in indexes
+    new.close()
