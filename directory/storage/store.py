@@ -114,8 +114,8 @@ def _bring_up(connection: Connection) -> None:
     for index in entities.indexes:
         index.create(connection, checkfirst=True)
     by_name = '"C"' if connection.dialect.name == "postgresql" else "BINARY"
-    for index in ("parent", "kind"):  # of earlier releases: by_position has what the first had, the second led SQLite astray
-        connection.exec_driver_sql(f"DROP INDEX IF EXISTS ix_directory_entities_{index}")
+    for column in ("parent", "kind"):  # of earlier releases: by_position has what the first had, the second led SQLite astray
+        connection.exec_driver_sql(f"DROP INDEX IF EXISTS ix_directory_entities_{column}")
     connection.exec_driver_sql(
         f"CREATE INDEX IF NOT EXISTS directory_entities_by_name ON directory_entities (record, name COLLATE {by_name}, parent)"
     )
