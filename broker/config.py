@@ -49,6 +49,9 @@
     [management]                            # who may look into the broker and change it; see broker/auth/roles.py
     accept = ["lyon"]
 
+    [interchange]                           # services that find and call each other; see broker/settings/interchange.py
+    services = "services.toml"
+
     [journal]                               # left out: no journal; see broker/journal/settings.py
     folder = "journal"
 
@@ -88,6 +91,7 @@ from .queues.settings import QueueSettings
 from .recipients.settings import RecipientSettings
 from .settings.attach import AttachSettings, attachments_of
 from .settings.directory import BY_NAME, DirectorySettings
+from .settings.interchange import InterchangeSettings
 from .settings.workers import Worker, workers_of
 
 if TYPE_CHECKING:
@@ -146,8 +150,8 @@ class BrokerConfig:
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
     serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
-    no topic is reserved for them. queues: None for none. journal: what it writes down, None for nothing. management: roles of users.
-    attach: brokers that are no members of the mesh, and that it brings in.
+    no topic is reserved for them. queues, interchange: None for none. journal: what it writes down, None for nothing.
+    management: roles of users. attach: brokers that are no members of the mesh, and that it brings in.
     workers: processes that it is to have. worker: which of them this is; None: the only one, or what starts them.
     """
 
@@ -167,6 +171,7 @@ class BrokerConfig:
     serves: dict[str, str] = field(default_factory=dict)
     recipients: RecipientSettings | None = None
     queues: QueueSettings | None = None
+    interchange: InterchangeSettings | None = None
     journal: JournalSettings | None = None
     management: ManagementSettings = field(default_factory=ManagementSettings)
     attach: list[AttachSettings] = field(default_factory=list)
@@ -241,7 +246,9 @@ def _read_tables(config: BrokerConfig, section: Section, folder: Path | None) ->
     if section.has("management"):
         proven = config.access is not None and config.access.asks
         config.management = ManagementSettings.of(section.section("management"), proven)
-    if section.has("queues"):
+    if section.has("interchange"):
+        config.interchange = InterchangeSettings.of(section.section("interchange"), folder)
+    if section.has("queues") or config.interchange is not None:  # its inboxes are queues
         config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability, folder, config.name)
     if section.has("journal"):
         config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
@@ -303,6 +310,8 @@ def needs_one_process(config: BrokerConfig) -> str:
         return "a broker that a directory knows is one process: leave out workers or [directory]"
     if config.recipients is not None:
         return "sessions move between workers, and that of a recipient stays at its home: leave out workers or [recipients]"
+    if config.interchange is not None:
+        return "a broker with an interchange is one process: leave out workers or [interchange]"
     if config.attach:
         return "a broker that others are attached to is one process: leave out workers or [[attach]]"
     if config.store.path is not None or config.store.url is not None:

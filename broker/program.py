@@ -1,6 +1,6 @@
 """A broker as a program: it runs until a signal ends it, and reads its files again at SIGHUP.
 
-A directory keeps it registered (`Registrar`), and a client may run inside its process (`EmbeddedClient`): the metabroker does.
+A directory keeps it registered (`Registrar`), and others may run inside its process (`EmbeddedClient`): metabroker and interchange do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Protocol
@@ -18,6 +18,7 @@ from typing import Protocol
 from .. import __version__
 from ..base.address import is_loopback, parse_address
 from ..base.collector import Collector
+from ..base.interchange import INBOX
 from ..base.memory import keep_freed_memory
 from ..base.service_manager import READY, STOPPING, tell
 from ..base.settings import ConfigError
@@ -54,7 +55,12 @@ class Registrar(Neighbours, Protocol):
 
 
 class EmbeddedClient(Protocol):
-    """A client that runs in the broker's process and event loop."""
+    """A part of the program that runs in the broker's process and event loop. table: of the broker's file, that it reads again itself."""
+
+    table: str
+
+    def prepare(self, broker: Broker) -> None:
+        """The broker has its sessions and queues, and does not listen yet. Raises StartError."""
 
     async def begin(self, broker: Broker) -> None:
         """The broker listens: start, and go on until `end` whatever happens. Raises StartError."""
@@ -71,26 +77,31 @@ async def serve(
     ready: Callable[[Broker], None] | None = None,
     reload: Callable[[], BrokerConfig] | None = None,
     registrar: Registrar | None = None,
-    inside: EmbeddedClient | None = None,
+    inside: Sequence[EmbeddedClient] = (),
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, users, rules, web origins and link policies again.
 
     ready: called once when it listens. reload: gives the configuration anew; None: it has no file. registrar: keeps it in a directory.
-    inside: runs beside it in its loop.
+    inside: run beside it in its loop.
     """
+
+    def prepare() -> None:
+        for one in inside:
+            one.prepare(broker)
+
     broker = Broker(config)
     broker.site.registrar = registrar
     try:
-        await broker.start()
+        await broker.start(prepare)
     except StartError as error:
         if not await asyncio.to_thread(_salvaged, config, error.__cause__):
             raise
         broker = Broker(config)
         broker.site.registrar = registrar
-        await broker.start()
+        await broker.start(prepare)
     stopped = asyncio.Event()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        broker.context.loop.add_signal_handler(one, stopped.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        broker.context.loop.add_signal_handler(number, stopped.set)
     broker.context.loop.add_signal_handler(signal.SIGHUP, reload_files, broker, reload, inside)
     broker.deeds.reload = None if reload is None else partial(_asked_to_reload, broker, reload, inside)
     management = broker.mesh_topic.management
@@ -98,8 +109,8 @@ async def serve(
         management.end = stopped.set
     if registrar is not None:
         registrar.begin(broker)
-    if inside is not None:
-        await inside.begin(broker)
+    for one in inside:
+        await one.begin(broker)
     say_started(broker)
     if ready is not None:
         ready(broker)
@@ -110,8 +121,8 @@ async def serve(
     tell(STOPPING)
     collector.end()
     leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
-    if inside is not None:
-        await inside.end()
+    for one in reversed(inside):
+        await one.end()
     await broker.stop()
     if leaving is not None:
         await leaving
@@ -163,7 +174,7 @@ def _salvaged(config: BrokerConfig, error: BaseException | None) -> bool:
     return True
 
 
-def _asked_to_reload(broker: Broker, reload: Callable[[], BrokerConfig], inside: EmbeddedClient | None, dry_run: bool) -> str:
+def _asked_to_reload(broker: Broker, reload: Callable[[], BrokerConfig], inside: Sequence[EmbeddedClient], dry_run: bool) -> str:
     """Read the files again for somebody who asks for it. Raises Refused for a mistake in them."""
     try:
         reload()
@@ -174,7 +185,7 @@ def _asked_to_reload(broker: Broker, reload: Callable[[], BrokerConfig], inside:
     return "the files of the broker are right, and are read again; its log says what has changed"
 
 
-def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, inside: EmbeddedClient | None = None) -> None:
+def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, inside: Sequence[EmbeddedClient] = ()) -> None:
     """Look at the certificates again, and take over what a running broker can from a file that was read anew; a mistake in it changes
     nothing."""
     if broker.site.tls is not None:
@@ -194,9 +205,9 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
         log.error("event=reload-failed text=%s", error)
         return
     broker.site.guard.management = config.management
-    if inside is not None:
-        inside.renew(config)
-    policies, renewed, kept = 0, Renewed(0, 0, 0, []), _kept(broker.config, config, TAKEN if inside is None else TAKEN | {"metabroker"})
+    for one in inside:
+        one.renew(config)
+    policies, renewed, kept = 0, Renewed(0, 0, 0, []), _kept(broker.config, config, TAKEN | {one.table for one in inside})
     if broker.mesh_topic.management is not None and config.mesh is not None:
         policies, renewed = len(config.mesh.rules), broker.mesh_topic.management.renew(config.mesh)
         kept += renewed.kept
@@ -242,7 +253,8 @@ def _differing_queues(old: QueueSettings | None, new: QueueSettings | None) -> l
         return [] if old is new else ["queues"]
     before = {name: replace(rules, store="") for name, rules in old.rules.items() if name not in old.declared and name not in old.shared}
     now = {name: replace(rules, store="") for name, rules in new.rules.items() if name not in new.shared}
-    return [f"queues.{name}" for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    differing = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    return [f"queues.{name}" for name in differing if not name.startswith(INBOX)]
 
 
 def say_started(broker: Broker) -> None:
@@ -277,12 +289,12 @@ def run(
     config: BrokerConfig,
     reload: Callable[[], BrokerConfig] | None = None,
     registrar: Registrar | None = None,
-    inside: EmbeddedClient | None = None,
+    inside: Sequence[EmbeddedClient] = (),
     report: Callable[[Broker], None] | None = None,
 ) -> None:
     """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError.
 
-    reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory. inside: runs beside it
+    reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory. inside: run beside it
     in its loop. report: called once it has said that it is ready.
     """
 

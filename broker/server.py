@@ -132,8 +132,8 @@ class Broker:
 
     # Life
 
-    async def start(self) -> None:
-        """Listen. Raises StartError."""
+    async def start(self, prepare: Callable[[], None] | None = None) -> None:
+        """Listen. prepare: is called before, when sessions and queues are found. Raises StartError."""
         context = self.context
         if self.config.workers > 1 and self.config.worker is None:
             raise StartError("workers are processes that `mqmesh broker` starts: a program that has a broker inside leaves them out")
@@ -162,6 +162,8 @@ class Broker:
                 self.site.recipients.start(self.site.persistence)
             except StoreError as error:
                 raise StartError(str(error)) from error
+        if prepare is not None:
+            prepare()
         if any(parse_address(address).websocket for address in self.config.listen):
             self.site.websocket = WebSocketService(
                 self.context, self.admission, self.config.websocket.origins, partial(Connection, self.site, serves=CLIENTS)

@@ -284,7 +284,7 @@ def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> i
 
     registration = _registration(settings) if settings.directory is not None else None
     try:
-        run(settings, reload, registration, _metabroker(settings), report)
+        run(settings, reload, registration, [one for one in (_metabroker(settings), _interchange(settings)) if one is not None], report)
     except (StartError, OSError) as error:
         text = _explain(error.__cause__) if isinstance(error.__cause__, ConfigError) else str(error)
         raise fail(f"broker {settings.name}: {text}", WRONG_USE) from None
@@ -300,6 +300,19 @@ def _metabroker(settings: BrokerConfig) -> EmbeddedClient | None:
 
     try:
         return Metabroker(settings.metabroker)
+    except ConfigError as error:
+        raise fail(f"broker {settings.name}: {_explain(error)}", WRONG_USE) from None
+
+
+def _interchange(settings: BrokerConfig) -> EmbeddedClient | None:
+    """The interchange inside the broker, if the file asks for one."""
+    if settings.interchange is None:
+        return None
+    from ..base.settings import ConfigError
+    from ..interchange.shell.embedded import Interchange
+
+    try:
+        return Interchange(settings)
     except ConfigError as error:
         raise fail(f"broker {settings.name}: {_explain(error)}", WRONG_USE) from None
 

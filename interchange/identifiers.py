@@ -48,6 +48,10 @@ class Identifiers:
         self.last = count
         return f"{self.home << COUNT_BITS | count:016x}"
 
+    def ahead(self, now: int, many: int) -> int:
+        """Milliseconds until so many can be issued."""
+        return max(0, -(-(self.last + many - first_count(now + 1) + 1) // EACH))
+
 
 def first_count(now: int) -> int:
     """The lowest count of a millisecond."""

@@ -25,7 +25,9 @@ import re
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...base.interchange import INBOX as INBOX_NAME
 from ...base.metabroker import CONNECT, IDENTITY, REQUEST, RESPONSE, STATUS
+from ...base.queues import PREFIX
 from ...base.quoting import quoted
 from ...base.refusals import Refusals, host_of
 from ...mqtt.properties import Property, encode_properties
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 ROOT = "metabroker"
+INBOX = PREFIX + INBOX_NAME
 RESERVED = (REQUEST, RESPONSE)
 SESSION = re.compile(r"[0-9a-f]{32}")
 
@@ -71,6 +74,7 @@ _WRITERS = "only the metabroker publishes below metabroker/response/"
 _BOUND = "this session of the metabroker is another client's"
 _SPEAKERS = "only the metabroker publishes below metabroker/status/"
 _KEPT = "messages to the metabroker are not retained"
+_INBOX = "only the interchange puts messages into the inboxes of services: post them to interchange/post"
 _READERS = "only the metabroker subscribes below metabroker/request/"
 _OWN = "below metabroker/response/ subscribe to your own client identifier or to a session, without a wildcard in their place"
 
@@ -90,6 +94,7 @@ class Access:
         self._subscribes = Refusals(log, "subscribe-refused")
         self.client = settings.client if settings is not None else None  # the metabroker
         self.reserved = RESERVED if settings is not None else ()  # how topics and filters under the rule begin
+        self._inbox = Rights(frozenset(), False, False, _INBOX)
         if settings is not None:
             self._response = Rights(frozenset((settings.client,)), False, False, _WRITERS)
             self._status = Rights(frozenset((settings.client,)), True, False, _SPEAKERS)
@@ -182,6 +187,8 @@ class Access:
     def rights(self, topic: str) -> Rights | None:
         """What is special about publishing to a topic; None: nothing."""
         if not topic.startswith(self.reserved):
+            if topic.startswith(INBOX):
+                return self._inbox
             return self._status if self._settings is not None and topic.startswith(STATUS) else None
         if topic.startswith(RESPONSE):
             return self._response

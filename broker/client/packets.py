@@ -206,7 +206,7 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
         refusal = site.guard.subscription(connection.user, connection.client_id, topic_filter.removesuffix(ALERTS))
     queues = site.queues if topic_filter.startswith(PREFIX) else None
     if refusal is None and queues is not None and not queues.may_consume(session, subscription):
-        refusal = "only the client that made a temporary queue consumes from it"
+        refusal = "only the client that made a temporary queue consumes from it, and only a service's users from its inbox"
     if refusal is not None:
         site.router.access.denied(connection.client_id, connection.user, topic_filter, refusal)
         return Reason.NOT_AUTHORIZED

@@ -386,8 +386,20 @@ def serve(publication: Publication, session: Session, run: Batch, service: Servi
     if connection.receive_maximum and run.qos:
         check_quota(connection, session, run)
     answered = fresh is None or service(connection, fresh, publication.properties)
-    if run.qos:
+    if not run.qos:
+        return
+    if isinstance(answered, bool):
         acknowledge(connection, run.qos, numbers, 0 if answered else Reason.NO_MATCHING_SUBSCRIBERS)
+        return
+    asked = numbers if fresh is run else [numbers[index] for index in new or ()]
+    wrong = {number: text for number, text in zip(asked, answered, strict=True) if text is not None}
+    for number in numbers:  # in their order [MQTT-4.6.0-2]
+        if number in wrong:
+            refuse(connection, session, run, [number], Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong[number])
+            continue
+        if persistence is not None:
+            persistence.need_commit()  # each for itself: a refusal between them has ended the piece of work
+        acknowledge(connection, run.qos, [number])
 
 
 def check_quota(connection: ClientConnection, session: Session, batch: Batch | Puts) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ...base.interchange import INBOX
 from ...base.queues import ALERTS, KEY, PREFIX, SELECTOR, TEMPORARY
 from ...base.quoting import quoted
 from ...base.selector.selector import SelectorError
@@ -90,7 +91,7 @@ class Queues:
 
     settings: without a folder there are no queues here, but clients of queues elsewhere. handles: what publishers called messages. answers:
     for trackers of connections where there is no mesh. bind: told which topic filters a queue is bound to. sites: queues of other sites.
-    homes_changed: told topics whose messages go another way now.
+    homes_changed: told topics whose messages go another way now. may_take: says who takes from the inbox of an interchange's service.
     """
 
     def __init__(self, context: Context, settings: QueueSettings, homes_changed: Callable[[set[str]], None]) -> None:
@@ -104,6 +105,7 @@ class Queues:
         self.ways_changed = homes_changed
         self.declared: Declared | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
+        self.may_take: Callable[[Session, str], bool] = lambda session, service: False
         self.places: dict[Session, Place] = {}
         self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
@@ -208,6 +210,8 @@ class Queues:
     def may_consume(self, session: Session, subscription: Subscription) -> bool:
         """Whether a client may be a member of a queue, as far as the queue itself has a say."""
         name = queue_of_alerts(subscription.filter) or subscription.filter[len(PREFIX) :]
+        if name.startswith(INBOX):
+            return self.may_take(session, name[len(INBOX) :])
         return self.temporary.may_consume(session, name, subscription.key)
 
     def may_join(self, name: str, key: str) -> bool:

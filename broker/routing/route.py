@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 SHARED = 10_000  # targets of topics that may share one `Recipients`
 
-Service = Callable[
-    ["Connection", "Batch", "PublishProperties | None"], bool
-]  # answers requests to the broker: whether somebody got the answers
+# Answers requests to the broker: whether somebody got the answers; or, for each request, why it is refused (None: it is not).
+Service = Callable[["Connection", "Batch", "PublishProperties | None"], "bool | list[str | None]"]
 
 
 Addressed = Callable[[Any, Any, Any], Any]  # (publication, run, route) -> (run, route) as they go on; None: refused

@@ -403,11 +403,12 @@ class Router:
     def _keep(self, topic_bytes: bytes, making: Making, targets: list[Target]) -> Route:
         """Make a route and put it into the cache."""
         topic, rights, queued = making.topic, making.rights, making.queued
-        mesh = self.mesh.route(topic_bytes) if self.mesh is not None and not queued else None
-        writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/")) and not queued
+        service = self.services.get(topic)
+        writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/")) and not queued and service is None
+        mesh = self.mesh.route(topic_bytes) if self.mesh is not None and not queued and service is None else None
         route = Route(topic, targets, making.shares, mesh, writable)
         route.receipts = self.receipts(topic)
-        route.service = self.services.get(topic)
+        route.service = service
         route.rights = rights
         if queued and self.queues is not None:
             self._queue(route, topic_bytes, self.queues.name_of(topic))

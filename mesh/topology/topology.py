@@ -48,7 +48,10 @@ from .settings import MeshSettings, number_of
 from .tls import TlsSettings
 
 # Tables of a broker's file that a topology gives too, for all brokers or for one
-TABLES = ("access", "directory", "http", "journal", "limits", "management", "metabroker", "queues", "recipients", "store", "websocket")
+TABLES = (
+    *("access", "directory", "http", "interchange", "journal", "limits", "management", "metabroker", "queues", "recipients", "store"),
+    "websocket",
+)
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _WIDE = 8  # warn when numbers reach this many times the number of brokers, and beyond one byte of bits
 

@@ -126,7 +126,9 @@ class EmbeddedFiles:
 
 
 class Metabroker:
-    """The `Inside` of a broker. Raises ConfigError."""
+    """The `EmbeddedClient` of a broker. Raises ConfigError."""
+
+    table = "metabroker"
 
     def __init__(self, settings: MetabrokerSettings) -> None:
         assert settings.inside is not None
@@ -139,8 +141,11 @@ class Metabroker:
         self._renewal: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
+    def prepare(self, broker: Broker) -> None:
+        """See `EmbeddedClient`."""
+
     async def begin(self, broker: Broker) -> None:
-        """See `Inside`. It waits until requests are listened to; in a mesh, whose brokers may wait for each other, it does not."""
+        """See `EmbeddedClient`. It waits until requests are listened to; in a mesh, whose brokers may wait for each other, it does not."""
         self._broker = broker
         broker.management.work.lists.add(sessions_listing(self._sessions))
         task = self._start()
@@ -154,7 +159,7 @@ class Metabroker:
                 raise StartError(f"metabroker.data: {error}") from error
 
     def renew(self, config: BrokerConfig) -> None:
-        """See `Inside`. Sessions that are kept go on with what the files say now, as after a restart; others end."""
+        """See `EmbeddedClient`. Sessions that are kept go on with what the files say now, as after a restart; others end."""
         settings = config.metabroker
         if settings is None or settings.inside is None or settings.client != self._client:
             log.error("event=reload-failed text=%s", "metabroker.policy and metabroker.client are read at the start: restart the broker")
@@ -175,7 +180,7 @@ class Metabroker:
             self._renewal = asyncio.create_task(self._begin_again(), name="metabroker-renewal")
 
     async def end(self) -> None:
-        """See `Inside`."""
+        """See `EmbeddedClient`."""
         if self._renewal is not None:
             self._renewal.cancel()
         await self._stop()

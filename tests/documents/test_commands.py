@@ -235,6 +235,19 @@ SCENES = {
         edits={"mosquitto_pub ": "mosquitto_pub -p 1883 ", "services.toml\n": "services.toml\n"},
         said=("published through session", '"up":true'),
     ),
+    "an interchange": Scene(
+        places=(("docs/interchange.md", "A first request"),),
+        setup="".join(
+            f"cat > {name}.toml <<'END'\n{of('toml', 'docs/interchange.md', 'A first request')[number].text}\nEND\n"
+            for number, name in enumerate(("porto", "services"))
+        ),
+        edits={
+            "mosquitto_rr ": "mosquitto_rr -p 1883 ",
+            "mosquitto_pub ": "mosquitto_pub -p 1883 ",
+            "mosquitto_sub ": "mosquitto_sub -p 1883 ",
+        },
+        said=("sender:shop/orders", "sender:bank/credit", "credit granted"),
+    ),
     "another broker joins": Scene(
         places=(("docs/attach.md", ""),),
         setup="""

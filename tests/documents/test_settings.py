@@ -11,6 +11,7 @@ import nkeys
 import pytest
 from mqmesh.base.settings import merged
 from mqmesh.broker import config as broker_file
+from mqmesh.interchange.registry import file as registry
 from mqmesh.mesh.topology import topology
 from mqmesh.metabroker import policy
 from mqmesh.metabroker.shell.resolver import Services
@@ -82,6 +83,9 @@ def test_settings_are_taken_as_they_are_shown(block: Block, folder: Path) -> Non
         assert read_tariffs(folder / "tariffs.toml")
     elif "allow" in table or "remotes" in table:
         assert policy.parse(table if "allow" in table else {"allow": [{"clients": ["*"], **table}]}, folder=folder)
+    elif block.page == "docs/interchange.md" and "services" in table:
+        (folder / "services.toml").write_text(block.text)
+        assert registry.load(folder / "services.toml", "porto").services
     elif "services" in table:
         (folder / "services.toml").write_text(block.text)
         assert Services.load(folder / "services.toml")

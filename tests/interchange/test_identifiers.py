@@ -38,6 +38,15 @@ def test_the_identifiers_of_a_millisecond_come_to_an_end_and_go_on_in_the_next()
     assert ids.one(NOW + 1) not in made
 
 
+@pytest.mark.parametrize("issued", [0, 100, 127, 128])
+def test_when_there_are_enough_again(issued: int) -> None:
+    ids = issuer(first_count(NOW) + issued - 1)
+    ahead = ids.ahead(NOW, 50)
+    assert ahead == (issued > 78)
+    for _ in range(50):
+        ids.one(NOW + ahead)
+
+
 def test_a_clock_that_was_set_back_issues_nothing_until_it_has_caught_up() -> None:
     """Or a home that then loses its disk could issue the same again."""
     ids = issuer(first_count(NOW))

@@ -81,7 +81,15 @@ RANKS = {
         "uddi",
         "storage",
     ),
-    "interchange": ("__init__", "exchange", "calls", "rules", "message", "deadlines identifiers reading", "refusals"),
+    "interchange": (
+        "__init__",
+        "shell",
+        "exchange header_routes",
+        "calls faces registry rules",
+        "message",
+        "deadlines identifiers reading",
+        "refusals",
+    ),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
     "metabroker": ("__init__", "shell", "connectors core", "mqtt policy", "credentials libraries protocol reconnect remotes"),
     "mqtt": (

@@ -1,0 +1,32 @@
+"""The table `[interchange]` of a broker's file: an interchange runs in the broker's process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...base.settings import Section
+
+
+@dataclass(slots=True)
+class InterchangeSettings:
+    """The table. See docs/interchange.md.
+
+    file: the broker's file, for errors.
+    services: the file of services.
+    retention: seconds that an ended call is known. ended: ended calls that are known at most.
+    """
+
+    file: str
+    services: Path
+    retention: float = 3600.0
+    ended: int = 100_000
+
+    @classmethod
+    def of(cls, section: Section, folder: Path | None) -> InterchangeSettings:
+        """Check the table. The file that it names is not read yet. Raises ConfigError."""
+        settings = cls(section.file, section.path_of("services", folder, "give the path of a file with services"))
+        settings.retention = section.seconds("retention", 1, 31_622_400, settings.retention)
+        settings.ended = section.whole("ended", 0, 10_000_000, settings.ended)
+        section.done()
+        return settings

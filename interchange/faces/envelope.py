@@ -1,0 +1,71 @@
+"""A message as one JSON object: the header's fields beside `body` (text) or `base64`, `content_type` and `attachments`.
+
+{"kind": "request", "recipients": ["bank/credit"], "body": "...", "content_type": "text/plain",
+ "attachments": [{"name": "invoice", "content_type": "application/pdf", "base64": "..."}]}
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any
+
+from ..message import BODY, Message, Part
+from ..refusals import Code, Refusal
+
+MOST_ATTACHMENTS = 64
+LONGEST_NAME = 255
+OWN = ("body", "base64", "content_type", "attachments")  # what is no field of the header
+
+
+def read(payload: bytes) -> tuple[dict[str, Any], Part, tuple[Part, ...]]:
+    """Fields of the header, body, attachments. Raises Refusal."""
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(Code.NOT_WELL_FORMED, f"the payload is no JSON: {error}", "give one JSON object") from None
+    if not isinstance(found, dict):
+        raise Refusal(Code.NOT_WELL_FORMED, "the payload is no JSON object", 'give {"kind": ..., "body": ...}')
+    listed = found.get("attachments", [])
+    if not isinstance(listed, list) or len(listed) > MOST_ATTACHMENTS or not all(isinstance(one, dict) for one in listed):
+        raise Refusal(Code.NOT_WELL_FORMED, "attachments", f"give a list of at most {MOST_ATTACHMENTS} objects")
+    attachments = tuple(_part(one, _text(one, "name", "")) for one in listed)
+    names = [one.name for one in attachments]
+    if "" in names or BODY in names or len(set(names)) != len(names):
+        raise Refusal(Code.NOT_WELL_FORMED, f"attachments: names {names}", f"give each a name of its own, and none {BODY!r}")
+    return {key: value for key, value in found.items() if key not in OWN}, _part(found, BODY), attachments
+
+
+def _part(found: dict[str, Any], name: str) -> Part:
+    text, coded = found.get("body", ""), found.get("base64")
+    if not isinstance(text, str) or (coded is not None and (not isinstance(coded, str) or text)):
+        raise Refusal(Code.NOT_WELL_FORMED, f"{name}: no text", 'give "body", a text, or "base64"')
+    try:
+        data = base64.b64decode(coded, validate=True) if coded is not None else text.encode()
+    except (binascii.Error, ValueError) as error:  # of a half of a surrogate pair too
+        raise Refusal(Code.NOT_WELL_FORMED, f"{name}: {error}", "give whole characters, or base64 of RFC 4648") from None
+    return Part(data, _text(found, "content_type", ""), name)
+
+
+def _text(found: dict[str, Any], key: str, default: str) -> str:
+    value = found.get(key, default)
+    if not isinstance(value, str) or len(value) > LONGEST_NAME or not value.isprintable():
+        raise Refusal(Code.NOT_WELL_FORMED, f"{key}: no name", f"give a text of at most {LONGEST_NAME} characters")
+    return value
+
+
+def written(message: Message) -> bytes:
+    """A message as one JSON object."""
+    found = message.header.fields() | _shown(message.body)
+    if message.attachments:
+        found["attachments"] = [{"name": one.name} | _shown(one) for one in message.attachments]
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _shown(part: Part) -> dict[str, str]:
+    shown = {"content_type": part.content_type} if part.content_type else {}
+    try:
+        return shown | {"body": part.data.decode()}
+    except UnicodeDecodeError:
+        return shown | {"base64": base64.b64encode(part.data).decode()}

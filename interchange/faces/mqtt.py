@@ -1,0 +1,124 @@
+"""The MQTT face: a message as PUBLISH of MQTT 5, with its header in user properties, or as one JSON object (`envelope.py`).
+
+    posted, to interchange/post                          delivered, to $queue/interchange/inbox/ORGANISATION/NAME
+    payload                  the body                    the same
+    Content Type             its type                    the same
+    user properties          the header: one for each    the header, with session, call and hop; traceparent
+                             text; `recipient` and
+                             `service` for each of them
+    Message Expiry Interval  seconds until it expires    what is left of them
+    Response Topic           where the answer goes       interchange/post, of a request
+    Correlation Data         comes back in the answer    the hop, of a request
+
+A message without `kind` whose Correlation Data is a hop is a response to that hop: so any MQTT 5 client that answers requests as
+MQTT 5 describes it [4.10] is a service.
+
+A client of MQTT 3.1.1 posts the JSON object; so does one whose Content Type says that it is one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ...base.interchange import ENVELOPE, POST
+from ...mqtt.properties import Property, encode_properties
+from ...mqtt.publish import PublishProperties
+from ..message import Header, Kind, Message, Part, read_header
+from ..refusals import Code, Refusal
+from . import envelope
+
+TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "code", "reason")
+MANY = {"recipient": "recipients", "service": "services"}
+JSON = ("access", "context", "arguments")
+DUPLICATE = "possible_duplicate"
+TRACE = "traceparent"
+HOP = re.compile(rb"[0-9a-f]{16}")
+PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+SECOND = 1000
+LONGEST = 16_000  # characters of a user property: its bytes are counted in 16 bits
+
+
+def read(payload: bytes, properties: PublishProperties | None, version: int, sender: Callable[[object], str], now: int) -> Message:
+    """What a client has posted. sender: the service that posts, by what the header says of it. Raises Refusal."""
+    if version != 5 or (properties is not None and properties.content_type == ENVELOPE):
+        fields, body, attachments = envelope.read(payload)
+    else:
+        fields, body, attachments = _fields(properties), Part(payload, _content_type(properties)), ()
+    if properties is not None and properties.expiry is not None:
+        fields.setdefault("expires", now + SECOND * properties.expiry)
+    fields["sender"] = sender(fields.get("sender"))
+    return Message(read_header(fields), body, attachments)
+
+
+def _fields(properties: PublishProperties | None) -> dict[str, Any]:
+    """The header that user properties say."""
+    fields: dict[str, Any] = {}
+    for name, value in properties.user_properties if properties is not None else ():
+        if name in MANY:
+            fields.setdefault(MANY[name], []).append(_json(name, value) if value.startswith("{") else value)
+        elif name in TEXTS:
+            if name in fields:
+                raise Refusal(Code.NOT_WELL_FORMED, f"user property {name} comes twice", "say it once")
+            fields[name] = value
+        elif name == DUPLICATE:
+            fields[name] = {"true": True, "false": False}.get(value, value)
+        elif name == "access":
+            fields[name] = _json(name, value)
+        elif name == TRACE and PARENT.fullmatch(value):
+            fields["trace"] = value
+    if "kind" not in fields and properties is not None and HOP.fullmatch(properties.correlation or b""):
+        fields["kind"], fields["hop"] = Kind.RESPONSE.value, (properties.correlation or b"").decode()
+    return fields
+
+
+def _json(name: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise Refusal(Code.NOT_WELL_FORMED, f"user property {name}: {value[:100]!r}", "give JSON") from None
+
+
+def _content_type(properties: PublishProperties | None) -> str:
+    return (properties.content_type or "") if properties is not None else ""
+
+
+def written(message: Message, as_json: bool, now: int) -> tuple[bytes, bytes, int | None]:
+    """A message as it is delivered: payload, encoded properties, seconds until it expires (None: never).
+
+    as_json: as one JSON object; a message with attachments, or with arguments too long for user properties, is one in any case.
+    """
+    header = message.header
+    found: dict[int, Any] = {}
+    pairs = _pairs(header)
+    if as_json or message.attachments or any(len(value) > LONGEST for _, value in pairs):
+        payload, found[Property.CONTENT_TYPE] = envelope.written(message), ENVELOPE
+    else:
+        payload = message.body.data
+        if message.body.content_type:
+            found[Property.CONTENT_TYPE] = message.body.content_type
+    if header.kind is Kind.REQUEST:
+        found[Property.RESPONSE_TOPIC] = POST
+        found[Property.CORRELATION_DATA] = header.hop.encode()
+    found[Property.USER_PROPERTY] = [pair for pair in pairs if len(pair[1]) <= LONGEST]
+    life = None if header.expires is None else max(1, -(-(header.expires - now) // SECOND))
+    return payload, encode_properties(found), life
+
+
+def _pairs(header: Header) -> list[tuple[str, str]]:
+    pairs = [(name, value) for name in TEXTS if (value := str(getattr(header, name)))]
+    for one in header.recipients:
+        pairs.append(("recipient", one.service))
+        if one.arguments:
+            pairs.append(("arguments", json.dumps(dict(one.arguments))))
+    if header.context:
+        pairs.append(("context", json.dumps(dict(header.context))))
+    return [*pairs, (TRACE, traceparent(header))]
+
+
+def traceparent(header: Header) -> str:
+    """The W3C trace context that goes out: the trace that came in, or the session as one, with our hop as the parent."""
+    came = PARENT.fullmatch(header.trace)
+    return f"00-{came[1] if came else header.session}-{header.hop}-01"

@@ -1,0 +1,78 @@
+"""A service as the registry knows it, and the services of one interchange's view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...base.wildcards import fits
+from ..refusals import Code, Refusal
+
+ANYBODY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service.
+
+    name: organisation/name.
+    users: patterns of user names that post as it and take from its inbox; `*` alone: everybody, also where nobody is asked for a name.
+    site: name of the broker where its inbox is.
+    callers: patterns of services that may send to it.
+    refuses_duplicates: a second post of one handle is refused.
+    as_json: what is delivered is one JSON object, as clients of MQTT 3.1.1 need it.
+    suspended: it neither sends nor gets anything new.
+    """
+
+    name: str
+    users: tuple[str, ...] = ()
+    site: str = ""
+    callers: tuple[str, ...] = (ANYBODY,)
+    refuses_duplicates: bool = True
+    as_json: bool = False
+    suspended: bool = False
+
+    def is_spoken_for_by(self, user: str | None) -> bool:
+        """Whether a user acts as this service. user: a proven name; None: nobody is asked for one."""
+        return ANYBODY in self.users or (user is not None and any(fits(one, user) for one in self.users))
+
+
+class Registry:
+    """The services that an interchange knows. It is replaced as a whole."""
+
+    def __init__(self, services: Iterable[Service] = ()) -> None:
+        self.services: Mapping[str, Service] = {one.name: one for one in services}
+        self._of: dict[str | None, tuple[str, ...]] = {}  # user -> services, as far as they were asked for
+
+    def of(self, user: str | None) -> tuple[str, ...]:
+        """The services that a user acts as."""
+        found = self._of.get(user)
+        if found is None:
+            if len(self._of) >= 10_000:
+                self._of.clear()
+            found = self._of[user] = tuple(one.name for one in self.services.values() if one.is_spoken_for_by(user))
+        return found
+
+    def sender(self, user: str | None, said: object) -> str:
+        """The service as which a user posts. said: what the header says; None: nothing. Raises Refusal not-the-sender."""
+        mine = self.of(user)
+        if said is None and len(mine) == 1:
+            return mine[0]
+        if isinstance(said, str) and said in mine:
+            return said
+        if said is None and mine:
+            raise Refusal(Code.NOT_THE_SENDER, "sender is missing", f"say which one posts: {', '.join(mine[:10])}")
+        raise Refusal(Code.NOT_THE_SENDER, f"sender: {str(said)[:200]!r} is not a service of this user", "post as a service of yours")
+
+    def check_sends(self, sender: str) -> None:
+        """Raise Refusal if a service may not post anything new."""
+        if self.services[sender].suspended:
+            raise Refusal(Code.SUSPENDED, f"{sender} is suspended")
+
+    def check_reaches(self, sender: str, to: str) -> None:
+        """Raise Refusal if a service gets nothing of another one. What it may not call does not exist for it."""
+        service = self.services.get(to)
+        if service is None or not any(fits(one, sender) for one in service.callers):
+            raise Refusal(Code.UNKNOWN_SERVICE, f"there is no service {to!r}", "name one that you may call")
+        if service.suspended:
+            raise Refusal(Code.SUSPENDED, f"{to} is suspended")

@@ -1,0 +1,232 @@
+"""The interchange in a broker's process: posts come to `interchange/post`, inboxes are queues of the broker.
+
+A post is handled in the turn of the loop in which it came in. What becomes of it, the record of its call and its delivery to the next
+inbox, is one commit of the broker's store; PUBACK and the answer follow that commit. So a kill loses nothing that was acknowledged, and
+brings nothing twice: the record and the parcel for the queue are there, or neither is.
+
+What it does not know: what becomes of a message (`exchange.py`), the bytes of its faces (`faces/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...base.interchange import ANSWER, INBOX, POST
+from ...base.quoting import quoted
+from ...base.settings import ConfigError
+from ...broker.queues.core.rules import Rules
+from ...broker.queues.putting import properties_of
+from ...broker.queues.refused import Refused
+from ...broker.requests.reply import own_targets, reply_to
+from ...broker.routing.publication import Publication
+from ...broker.server import StartError
+from ...mqtt.batch.run import Run
+from ...store.base import StoreError
+from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
+from ..faces import mqtt
+from ..header_routes import HeaderRoutes
+from ..identifiers import Identifiers, first_count
+from ..message import Message
+from ..refusals import Code, Refusal
+from ..registry.file import load
+from .keeping import Keeping
+
+if TYPE_CHECKING:
+    from ...broker.config import BrokerConfig
+    from ...broker.ports import Connection
+    from ...broker.queues.settings import QueueSettings
+    from ...broker.server import Broker
+    from ...broker.session.session import Session
+    from ...mqtt.batch.batch import Batch
+    from ...mqtt.publish import PublishProperties
+
+log = logging.getLogger("mqmesh.interchange")
+
+PUBLISHER = "\0interchange"  # who puts into inboxes: no client has such an identifier
+ROOM = 80  # identifiers that a post may need
+PAUSE = 5  # milliseconds that identifiers are waited for at most
+FARTHEST = 3600.0  # seconds until deadlines are looked at again
+
+
+class Interchange:
+    """The `EmbeddedClient` of a broker. Raises ConfigError."""
+
+    table = "interchange"
+
+    def __init__(self, config: BrokerConfig) -> None:
+        settings = config.interchange
+        assert settings is not None
+        assert config.queues is not None
+        self._settings = settings
+        self._site = config.name
+        self.registry = load(settings.services, config.name)
+        self._declare(config.queues)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: int | None = None
+
+    def _declare(self, queues: QueueSettings) -> None:
+        """The inboxes of services of this site are queues of the broker."""
+        for service in self.registry.services.values():
+            if service.site == self._site:
+                queues.rules.setdefault(INBOX + service.name, Rules())
+                queues.subscribers.setdefault(INBOX + service.name, [])
+
+    # Life
+
+    def prepare(self, broker: Broker) -> None:
+        """See `EmbeddedClient`."""
+        site = broker.site
+        assert site.queues is not None
+        self._context, self._router, self._queues = broker.context, site.router, site.queues
+        self._guard = site.guard
+        self._offset = self._context.wall() - self._context.loop.time()
+        self._keeping = Keeping(site.persistence)
+        home = site.mesh.identity.number if site.mesh is not None else max(0, broker.config.number)
+        try:
+            calls, counts = self._keeping.read()
+            self._born, last = counts or (first_count(self._now()), 0)
+            ids = Identifiers(home, last, partial(secrets.token_hex, 8))
+            ended = int(1000 * self._settings.retention)
+            self.exchange = Exchange(ids, HeaderRoutes(lambda: self.registry), self._born, ended, self._settings.ended)
+            self.exchange.restore(calls)
+        except StoreError as error:
+            raise StartError(str(error)) from error
+        except (ValueError, TypeError, KeyError, Refusal) as error:
+            raise StartError(f"interchange: its calls in the store cannot be read: {error}") from error
+        site.router.services[POST] = self._posted
+        site.queues.may_take = self._may_take
+        self._wait()
+
+    async def begin(self, broker: Broker) -> None:
+        """See `EmbeddedClient`."""
+        log.info("event=interchange-started services=%d calls=%d", len(self.registry.services), len(self.exchange.calls))
+
+    def renew(self, config: BrokerConfig) -> None:
+        """See `EmbeddedClient`. Services that are new have their inboxes at once; those that are gone get nothing more."""
+        try:
+            if config.interchange is None:
+                raise ConfigError(self._settings.file, "interchange", "", "it is read at the start: restart the broker")
+            registry = load(config.interchange.services, self._site)
+        except ConfigError as error:
+            log.error("event=reload-failed text=%s", error)
+            return
+        self.registry = registry
+        for service in registry.services.values():
+            if service.site == self._site and INBOX + service.name not in self._queues.settings.rules:
+                self._queues.begin(INBOX + service.name, Rules(), [])
+
+    async def end(self) -> None:
+        """See `EmbeddedClient`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _now(self) -> int:
+        """Milliseconds since 1970; in one process they do not go back."""
+        seconds = max(self._context.loop.time(), time.monotonic())  # uvloop's stands still in one turn of the loop
+        return int(1000 * (seconds + self._offset))
+
+    # Posts
+
+    def _may_take(self, session: Session, name: str) -> bool:
+        """Whether a client takes messages from the inbox of a service."""
+        service = self.registry.services.get(name)
+        return service is not None and service.is_spoken_for_by(self._guard.user_of(session))
+
+    def _posted(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
+        """Take what a client posts: for each message why it is refused; None: it is not."""
+        refusals: list[str | None] = []
+        for payload in run.payloads:
+            answer: dict[str, Any]
+            try:
+                message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self._now())
+                answer = _told(self._post(message))
+                refusals.append(None)
+            except Refusal as refusal:
+                answer = dict(refusal.fields())
+                refusals.append(str(refusal))
+                self._note(connection, refusal)
+            self._keeping.when_kept(partial(self._answer, connection, *reply_to(connection, properties, ANSWER), answer))
+        self._keeping.need_commit()
+        return refusals
+
+    def _sender(self, user: str | None, said: object) -> str:
+        return self.registry.sender(user, said)
+
+    def _note(self, connection: Connection, refusal: Refusal) -> None:
+        who = quoted(connection.client_id), quoted(connection.user)
+        log.info("event=post-refused code=%s client=%s user=%s text=%s", refusal.code, *who, quoted(refusal.what[:200]))
+
+    def _post(self, message: Message) -> Verdict:
+        """Have the exchange take a message, and do what follows. Raises Refusal."""
+        now = self._now()
+        if 0 < (ahead := self.exchange.ids.ahead(now, ROOM)) <= PAUSE:  # this millisecond has too few for all that come in it
+            time.sleep(ahead / 1000)
+            now = self._now()
+        try:
+            verdict = self.exchange.post(message, now)
+        except Elsewhere as elsewhere:
+            raise Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}, which is not reached from here") from None
+        self._carry_out(now)
+        return verdict
+
+    def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, Any]) -> None:
+        """Tell a poster what became of a post; only itself, if it listens."""
+        text = json.dumps(answer, separators=(",", ":")).encode()
+        for target in own_targets(self._router, connection, topic):
+            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
+
+    # What follows
+
+    def _carry_out(self, now: int) -> None:
+        """Do what the exchange wants: in the commit that is open."""
+        for action in self.exchange.take():
+            if isinstance(action, Save):
+                self._keeping.put_call(action.call, action.value)
+            else:
+                self._deliver(action, now)
+        self._keeping.put_counts(self._born, self.exchange.ids.last)
+        self._wait()
+
+    def _deliver(self, action: Deliver, now: int) -> None:
+        service = self.registry.services.get(action.service)
+        payload, block, life = mqtt.written(action.message, service is not None and service.as_json, now)
+        name = INBOX + action.service
+        run = Run(name.encode(), 1, False, [payload], block, life, received=self._context.now)
+        try:
+            self._queues.publishers.put(name, PUBLISHER, None, run, properties_of(block), by_store=True)
+        except Refused as refused:
+            log.error("event=inbox-refused service=%s call=%s text=%s", quoted(action.service), action.message.header.call, refused.text)
+
+    # Time
+
+    def _wait(self) -> None:
+        """Have deadlines looked at in time."""
+        due = self.exchange.next_deadline()
+        if due == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, due
+        if due is not None:
+            delay = min(FARTHEST, max(0.0, (due - self._now()) / 1000))
+            self._timer = self._context.loop.call_later(delay, self._look)
+
+    def _look(self) -> None:
+        self._timer = self._timer_at = None
+        self._context.refresh()
+        now = self._now()
+        self.exchange.on_timer(now)
+        self._carry_out(now)
+        self._context.flush()
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as the answer says it."""
+    told: dict[str, Any] = {"session": verdict.session, "call": verdict.call}
+    return told if verdict.came is None else told | {"came": verdict.came}

@@ -1,0 +1,68 @@
+"""What an interchange keeps in its broker's store, in one commit with what it delivers.
+
+    table         key            value
+    interchange   "c" call       the call (`calls.py`)
+    interchange   "i"            the first count of this life of the home, and the highest one that was issued
+
+What it does not know: what these mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgpack
+
+if TYPE_CHECKING:
+    from ...broker.persistence.commits import Persistence
+
+TABLE = "interchange"
+CALL, COUNTS = b"c", b"i"
+
+
+class Keeping:
+    """The table of one broker; it keeps nothing where there is no store."""
+
+    def __init__(self, persistence: Persistence | None) -> None:
+        self._persistence = persistence
+
+    def read(self) -> tuple[list[bytes], tuple[int, int] | None]:
+        """All calls, and the counts; None: this life begins. Raises StoreError."""
+        calls, counts = [], None
+        if self._persistence is not None:
+            for key, value in list(self._persistence.store.values(TABLE)):
+                if key[:1] == CALL:
+                    calls.append(value)
+                elif key == COUNTS:
+                    born, last = msgpack.unpackb(value)
+                    counts = born, last
+        return calls, counts
+
+    def put_call(self, call: str, value: bytes | None) -> None:
+        """A call as it is now; None: it is forgotten."""
+        self._put(CALL + bytes.fromhex(call), value)
+
+    def put_counts(self, born: int, last: int) -> None:
+        """The counts as they are now."""
+        self._put(COUNTS, msgpack.packb((born, last)))
+
+    def _put(self, key: bytes, value: bytes | None) -> None:
+        if self._persistence is None:
+            return
+        if value is None:
+            self._persistence.writer.delete_value(TABLE, key)
+        else:
+            self._persistence.writer.put_value(TABLE, key, value)
+
+    def need_commit(self) -> None:
+        """What a client is answered now waits for the commit."""
+        if self._persistence is not None:
+            self._persistence.need_commit()
+
+    def when_kept(self, then: Callable[[], None]) -> None:
+        """Go on when everything so far is on the disk."""
+        if self._persistence is None:
+            then()
+        else:
+            self._persistence.when(self._persistence.mark(), then)

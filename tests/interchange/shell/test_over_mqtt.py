@@ -1,0 +1,218 @@
+"""Services at one broker over plain MQTT: requests and responses, identifiers, refusals, who is who, restarts (docs/interchange.md)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mqmesh.base.interchange import ANSWER, ENVELOPE, INBOX, POST
+from mqmesh.broker.auth.passwords import change
+from mqmesh.mqtt.packets import Puback, Publish
+from mqmesh.mqtt.properties import Property
+from support.interchange_site import SERVICES, InterchangeSite, Service
+
+NEW = '[services."new/one"]\nusers = ["*"]\n'
+
+
+async def test_request_and_response(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        told = await shop.post("request", b"order 17", {Property.CONTENT_TYPE: "text/plain"}, recipient="bank/credit", handle="h-1")
+        body, header = await bank.take()
+        assert (body, header["kind"], header["sender"]) == (b"order 17", "request", "shop/orders")
+        assert {"session": header["session"], "call": header["call"]} == told
+        assert header["properties"][Property.CONTENT_TYPE] == "text/plain"
+        assert header["traceparent"] == f"00-{told['session']}-{header['hop']}-01"
+        assert 172_000 < header["properties"][Property.MESSAGE_EXPIRY_INTERVAL] <= 172_800
+
+        assert await bank.post("response", b"yes", call=header["call"]) == told
+        body, response = await shop.take()
+        assert (body, response["kind"], response["sender"], response["handle"]) == (b"yes", "response", "bank/credit", "h-1")
+        assert (response["session"], response["call"]) == (told["session"], told["call"])
+        assert Property.RESPONSE_TOPIC not in response["properties"]
+
+
+async def test_a_client_that_answers_as_mqtt_5_says_is_a_service(tmp_path: Path) -> None:
+    """It copies Correlation Data to the Response Topic, and knows nothing of us."""
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        request = (await bank.take())[1]["properties"]
+        assert request[Property.RESPONSE_TOPIC] == POST
+        correlation = {Property.CORRELATION_DATA: request[Property.CORRELATION_DATA]}
+        assert "not-the-sender" in str(await bank.send(b"!", correlation)), "this user has several services, and has to say which"
+        assert await bank.post("", b"!", correlation) == told
+        assert (await shop.take())[0] == b"!"
+
+
+async def test_refusals(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        told = await shop.post("request", recipient="bank/credit", handle="h-1")
+        await bank.take()
+        refused = await shop.post("request", recipient="bank/credit", handle="h-1", possible_duplicate="true")
+        assert (refused["code"], told["call"] in refused["what"]) == ("duplicate", True)
+        for code, answer in {
+            "unknown-service": await shop.post("request", recipient="bank/none"),
+            "not-well-formed": await shop.post("request"),
+            "no-request": await shop.post("response", call="0000ffffffffffff"),
+            "unknown-session": await shop.post("request", recipient="bank/credit", session="0" * 32),
+        }.items():
+            assert answer["code"] == code
+            assert answer["what"]
+        assert (await shop.post("response", call=told["call"]))["code"] == "not-a-recipient"
+        assert (await bank.post("response", call=told["call"]))["call"] == told["call"]
+        assert (await bank.post("response", call=told["call"]))["code"] == "already-answered"
+        assert (await shop.take())[1]["kind"] == "response"
+        await shop.client.nothing()
+        await bank.client.nothing()
+
+
+async def test_expiry_gives_an_error(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        told = await shop.post("request", properties={Property.MESSAGE_EXPIRY_INTERVAL: 30}, recipient="bank/credit")
+        await bank.take()
+        await site.later(31)
+        error = (await shop.take())[1]
+        assert (error["kind"], error["code"], error["call"]) == ("error", "expired", told["call"])
+        assert (await bank.post("response", call=told["call"]))["code"] == "expired"
+
+
+async def test_cancel(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        told = await shop.post("request", recipient="bank/credit")
+        answer = await shop.post("cancel", call=told["call"], reason="sold out")
+        assert answer["came"] == [{"recipient": "bank/credit", "state": "out", "at": "bank/credit"}]
+        assert [(await bank.take())[1]["kind"] for _ in range(2)] == ["request", "cancel"]
+
+
+async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop = await site.service("shop/orders")
+        told = await shop.post("request", b"?", recipient="bank/credit", handle="h-1")
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        assert (await shop.post("request", recipient="bank/credit", handle="h-1"))["code"] == "duplicate"
+        body, header = await bank.take()
+        assert (body, header["call"]) == (b"?", told["call"])
+        assert await bank.post("response", b"!", call=header["call"]) == told
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        assert (await bank.post("response", call=told["call"]))["code"] == "already-answered"
+        assert (await shop.take())[0] == b"!"
+
+
+async def test_mqtt_3_posts_and_gets_json(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        old, bank = await site.service("old/one", version=4), await site.service("bank/credit")
+        posted = {"kind": "request", "sender": "old/one", "recipients": ["bank/credit"], "body": "hé"}
+        told = await old.send(json.dumps(posted).encode())
+        assert set(told) == {"session", "call"}
+        assert (await bank.take())[0].decode() == "hé"
+        await bank.post("response", b"\xff", call=told["call"])
+        found = (await old.take())[1]
+        assert (found["kind"], found["base64"], found["call"]) == ("response", "/w==", told["call"])
+        assert (await old.send(b"no json"))["code"] == "not-well-formed"
+
+
+async def test_attachments_travel_as_json(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        posted = {
+            "kind": "notification",
+            "sender": "shop/orders",
+            "recipients": ["bank/credit"],
+            "attachments": [{"name": "invoice", "content_type": "application/pdf", "base64": "AAE="}],
+        }
+        assert "call" in await shop.send(json.dumps(posted).encode(), {Property.CONTENT_TYPE: ENVELOPE})
+        body, header = await bank.take()
+        assert header["properties"][Property.CONTENT_TYPE] == ENVELOPE
+        (attachment,) = json.loads(body)["attachments"]
+        assert attachment == {"name": "invoice", "content_type": "application/pdf", "body": "\x00\x01"}
+
+
+async def test_services_on_the_way(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank, ids = await site.service("shop/orders"), await site.service("bank/credit"), await site.service("map/ids")
+        told = await shop.post("request", b"17", recipient="bank/credit", service='{"service": "map/ids", "arguments": {"to": "bank"}}')
+        body, header = await ids.take()
+        assert (body, json.loads(header["arguments"])) == (b"17", {"to": "bank"})
+        await ids.post("response", b"B-17", hop=header["hop"])
+        body, header = await bank.take()
+        assert (body, header["sender"], header["call"]) == (b"B-17", "shop/orders", told["call"])
+        await bank.post("error", code="no-account", call=told["call"])
+        assert (await shop.take())[1]["code"] == "no-account"
+
+
+async def test_inboxes_are_for_their_users_only(tmp_path: Path) -> None:
+    """By the proven user name; nobody but the interchange puts into them."""
+    services = """
+        [services."shop/orders"]
+        users = ["shop-*"]
+        [services."bank/credit"]
+        users = ["bank"]
+        callers = ["shop/*"]
+        [services."bank/inner"]
+        users = ["bank"]
+        callers = ["bank/*"]
+    """
+    for user in ("shop-1", "bank", "thief"):
+        change(tmp_path / "users", user, user.encode())
+    async with InterchangeSite(tmp_path, services, '[access]\nusers = "users"') as site:
+        shop = await site.service("shop/orders", "shop-1", password=b"shop-1")
+        bank = await site.service("bank/credit", "bank", password=b"bank")
+        thief = await site.client("thief", password=b"thief")
+        inbox = "$queue/" + INBOX + "bank/credit"
+        for filter_ in (inbox, inbox + "/alerts", "$queue/" + INBOX + "none/such"):
+            assert (await thief.subscribe(filter_, qos=1)).reasons[0] >= 0x80
+        for client in (thief, bank.client, shop.client):
+            assert await client.publish(inbox, b"forged", 1) == 0x87
+            assert await client.publish(inbox, b"forged") == 0
+
+        await thief.subscribe(ANSWER, qos=1)
+        assert (await Service(thief, "shop/orders").post("request", recipient="bank/credit"))["code"] == "not-the-sender"
+        assert (await shop.post("request", sender="bank/credit", recipient="bank/credit"))["code"] == "not-well-formed"
+        assert (await shop.post("request", recipient="bank/inner"))["code"] == "unknown-service", "as one that does not exist"
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        body, header = await bank.take()
+        assert (body, header["call"]) == (b"?", told["call"])
+        await bank.client.nothing()
+
+
+async def test_suspended_services_neither_send_nor_get(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        (tmp_path / "services.toml").write_text(SERVICES.replace('"bank/credit"]', '"bank/credit"]\nsuspended = true') + '["new/one"]\n')
+        site.inside.renew(site.config)
+        assert "call" in await shop.post("notification", recipient="map/ids"), "a mistake in the file changes nothing"
+        (tmp_path / "services.toml").write_text(SERVICES.replace('"bank/credit"]', '"bank/credit"]\nsuspended = true') + NEW)
+        site.inside.renew(site.config)
+        assert (await shop.post("request", recipient="bank/credit"))["code"] == "suspended"
+        assert (await bank.post("request", recipient="shop/orders"))["code"] == "suspended"
+        assert "call" in await bank.post("response", call=told["call"]), "what was begun goes to its end"
+        fresh = await site.service("new/one")
+        await shop.take()
+        await shop.post("notification", b"hello", recipient="new/one")
+        assert (await fresh.take())[0] == b"hello"
+
+
+async def test_many_in_one_piece(tmp_path: Path) -> None:
+    """More than a millisecond has identifiers for; and refused ones among those that are taken."""
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        pairs = [("kind", "notification"), ("sender", "shop/orders")]
+        for number in range(1, 401):
+            to = "bank/none" if number % 100 == 0 else "bank/credit"
+            found = {Property.USER_PROPERTY: [*pairs, ("recipient", to)]}
+            shop.client.send(Publish(POST, b"%d" % number, 1, packet_id=number, properties=found))
+        acks, answers = [], []
+        while len(acks) < 400 or len(answers) < 400:
+            packet = await shop.client.receive()
+            (acks if isinstance(packet, Puback) else answers).append(packet)
+        assert [one.packet_id for one in acks] == list(range(1, 401))
+        assert [one.packet_id for one in acks if one.reason >= 0x80] == [100, 200, 300, 400]
+        assert sum("code" in json.loads(one.payload) for one in answers) == 4
+        assert [int((await bank.take())[0]) for _ in range(396)] == [one for one in range(1, 401) if one % 100]
