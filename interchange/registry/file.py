@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...base.settings import Section, read
-from ..message import service_name
+from ..reading import service_name
 from ..refusals import Refusal
 from .records import ANYBODY, Registry, Service
 
