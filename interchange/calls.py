@@ -37,10 +37,24 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One delivery that a route foresees. to: the service, with its arguments and the parts that it may see. context: what it is told."""
+    """One delivery that a route foresees.
+
+    to: the service, with its arguments and the parts that it may see.
+    context: variables that it is told.
+    recipient: the recipient whose part of the route this is; empty: the part of the sender.
+    topic, expires: what rules have made of those of the header; None: nothing. expires: milliseconds since 1970.
+    dynamic: the service's rules are to be evaluated when the message comes to it (`route.py`).
+    chain, path: the services that invoked each other up to this one, and which invocation of each; `route.py` goes by them.
+    """
 
     to: Declaration
     context: Mapping[str, str] = field(default_factory=dict)
+    recipient: str = ""
+    topic: str | None = None
+    expires: int | None = None
+    dynamic: bool = False
+    chain: tuple[str, ...] = ()
+    path: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,7 +89,7 @@ class Branch:
     @property
     def recipient(self) -> str:
         """The service that the branch is for."""
-        return self.out[-1].to.service
+        return self.out[-1].recipient or self.out[-1].to.service
 
     @property
     def step(self) -> Step:
@@ -207,9 +221,11 @@ def unpack(value: bytes) -> Call:
 
 def _packed(step: Step) -> list[Any]:
     visible = None if step.to.visible is None else sorted(step.to.visible)
-    return [step.to.service, dict(step.to.arguments), visible, dict(step.context)]
+    rest = [step.recipient, step.topic, step.expires, step.dynamic, step.chain, step.path]
+    return [step.to.service, dict(step.to.arguments), visible, dict(step.context), *rest]
 
 
 def _step(found: list[Any]) -> Step:
-    service, arguments, visible, context = found
-    return Step(Declaration(service, arguments, None if visible is None else frozenset(visible)), context)
+    service, arguments, visible, context, recipient, topic, expires, dynamic, chain, path = found
+    to = Declaration(service, arguments, None if visible is None else frozenset(visible))
+    return Step(to, context, recipient, topic, expires, dynamic, tuple(chain), tuple(path))

@@ -84,7 +84,7 @@ RANKS = {
     "interchange": (
         "__init__",
         "shell",
-        "exchange header_routes",
+        "exchange header_routes route",
         "calls faces registry rules",
         "message",
         "deadlines identifiers reading",
