@@ -73,6 +73,10 @@ def serve(
     keep_numbers: Annotated[
         float, typer.Option("--keep-numbers", metavar="DAYS", min=0, help="How long the number of a broker that is gone stays reserved.")
     ] = 365.0,
+    rate: Annotated[
+        float, typer.Option("--rate", metavar="N", min=0, help="Entities a second that an account may write after a burst; 0: no bound.")
+    ] = 200.0,
+    account_limit: Annotated[int, typer.Option("--account-limit", metavar="N", min=1, help="Entities that an account may own.")] = 10_000,
     standing: Annotated[
         Path | None,
         typer.Option(
@@ -95,8 +99,11 @@ def serve(
     except ConfigError as error:
         raise fail(str(error), WRONG_USE) from None
     store = _store(database)
-    store.standing = paid
     from ..directory.server import serve as run
+    from ..directory.storage.rates import Rates
+
+    store.standing, store.account_limit = paid, account_limit
+    store.rates = Rates(rate, 2.0 * account_limit)
 
     try:
         run(

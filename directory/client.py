@@ -142,7 +142,7 @@ class Client:
         try:
             return self._request(method, path, body)
         except ClientError as error:
-            if error.code != "E_authTokenExpired" or self._account is None:
+            if error.code not in ("E_authTokenExpired", "E_authTokenRequired") or self._account is None:
                 raise
         self.log_in(*self._account)
         return self._request(method, path, body)

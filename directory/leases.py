@@ -118,6 +118,27 @@ def _offers(mesh: str, sort: str, given: object, most: int) -> list[Record]:
     return list(made.values())
 
 
+class NotRenewed(Exception):
+    """There is more to do than to renew: `claim`."""
+
+
+def renew(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -> Granted:
+    """Renew a lease whose claim has not changed. Raises NotRenewed, and then the transaction must not commit."""
+    mesh = records.record("", "mesh", wanted.broker.mesh)
+    if mesh is None or mesh.owner != owner.name:
+        raise NotRenewed
+    alike = records.leases_like(mesh.key, wanted.holder, wanted.broker.name)
+    lease = next((one for one in alike if one.holder == wanted.holder), None)
+    others = any(one.holder != wanted.holder and one.expires > records.now for one in alike)
+    if lease is None or others or lease.owner != owner.name or not _unchanged(records, lease, wanted):
+        raise NotRenewed
+    expires = records.now + wanted.seconds
+    if not records.renew(lease, expires, expires + keep, 1 + len(wanted.offered)):
+        raise NotRenewed
+    lease.expires, lease.kept = expires, expires + keep
+    return Granted(lease, False, [])
+
+
 def claim(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -> Granted:
     """Begin or renew a lease; the mesh is made if it is not there.
 

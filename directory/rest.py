@@ -24,6 +24,7 @@ from .storage.errors import DirectoryError
 from .storage.rows import Records
 from .storage.store import Store
 from .storage.tables import Account
+from .turns import Lane
 from .uddi.documents import SORTS
 
 MOST = 1000  # records in one answer
@@ -74,7 +75,7 @@ class Rest:
         return JSONResponse({"token": token, "expires_in": TOKEN_LIFE})
 
     def _discard(self, request: Request, body: bytes) -> Response:
-        discard_token(self._store, _token(request) or "")
+        discard_token(self._store, token_of(request) or "")
         return Response(status_code=204)
 
     def _find(self, request: Request, body: bytes) -> Response:
@@ -107,11 +108,11 @@ class Rest:
         given = _json(body)
         lease = given.pop("lease", None) if isinstance(given, dict) and sort == "application" else None
         record = all_records.read_body(sort, name, mesh, given)
-        with self._store.writing() as records:
+        with self._store.writing(first=lease is not None) as records:
             writer = self._writer(request, records)
             if lease is not None:
                 return JSONResponse(leases.hold(records, writer, record, lease))
-            self._store.check_paid(writer)
+            self._store.admit(writer)
             return JSONResponse(all_records.put(records, writer, record).shown())
 
     def _delete(self, request: Request, body: bytes) -> Response:
@@ -128,18 +129,23 @@ class Rest:
         wanted = [_one_of_many(at, one) for at, one in enumerate(listed)]
         with self._store.writing() as records:
             writer = self._writer(request, records)
-            self._store.check_paid(writer)
+            self._store.admit(writer)
             all_records.put_all(records, writer, wanted)
         return JSONResponse({"registered": len(wanted)})
 
     def _claim(self, request: Request, body: bytes) -> Response:
         wanted = leases.read_claim(request.path_params["mesh"], request.path_params["holder"], _json(body))
-        with self._store.writing() as records:
+        try:
+            with self._store.renewing() as records:
+                return JSONResponse(leases.renew(records, self._writer(request, records), wanted, self._keep).shown(records.now))
+        except leases.NotRenewed:
+            pass
+        with self._store.writing(first=True) as records:
             granted = leases.claim(records, self._writer(request, records), wanted, self._keep)
             return JSONResponse(granted.shown(records.now))
 
     def _leave(self, request: Request, body: bytes) -> Response:
-        with self._store.writing() as records:
+        with self._store.writing(first=True) as records:
             leases.leave(records, self._writer(request, records), request.path_params["mesh"], request.path_params["holder"].lower())
         return Response(status_code=204)
 
@@ -154,7 +160,7 @@ class Rest:
         return Response(status_code=204)
 
     def _reader(self, request: Request, records: Records) -> None:
-        records.reader = identify(records, _token(request))
+        records.reader = identify(self._store, records, token_of(request))
 
     def _writer(self, request: Request, records: Records) -> Account:
         self._reader(request, records)
@@ -163,11 +169,24 @@ class Rest:
         return records.reader
 
 
-def _token(request: Request) -> str | None:
+def token_of(request: Request) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme and scheme.lower() != "bearer":
         raise DirectoryError("E_authTokenRequired", "give the token as Authorization: Bearer ...")
     return token.strip() or None
+
+
+def lane_of(request: Request, body: bytes) -> Lane:
+    """What a request does, before it is done."""
+    path, method = request.url.path, request.method
+    if path in ("/v1/health", "/openapi.json"):
+        return Lane.HEALTH
+    if path.startswith("/v1/tokens"):
+        return Lane.LOGIN
+    if method == "GET":
+        return Lane.READ
+    held = method == "PUT" and request.path_params.get("plural") == "applications" and b'"lease"' in body
+    return Lane.LEASE if held or "holder" in request.path_params else Lane.WRITE
 
 
 def _place(request: Request) -> tuple[str, str, str]:

@@ -25,9 +25,11 @@ from starlette.routing import Route
 from ..base.http_guard import guarded
 from ..base.refusals import source_of
 from .leases import KEEP
-from .rest import Answer, Rest
+from .rest import Answer, Rest, lane_of, token_of
+from .storage.accounts import asker
 from .storage.errors import DirectoryError
 from .storage.store import Store
+from .turns import AllTurns
 from .uddi import soap
 from .uddi.saving import prepare
 from .uddi.schema import schema_text, xml_schema_text
@@ -59,39 +61,58 @@ async def body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint for a REST handler. This is the only place that turns its exceptions into answers."""
+def _wrapper(store: Store, turns: AllTurns) -> Callable[[Answer], Callable[[Request], Awaitable[Response]]]:
+    """What makes endpoints of REST handlers. This is the only place that turns their exceptions into answers."""
 
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await run_in_threadpool(handler, request, await body_of(request))
-        except TooLong:
-            return JSONResponse({"error": "E_invalidValue", "message": f"at most {LONGEST} bytes within {PATIENCE:.0f} s"}, 413)
-        except DirectoryError as error:
-            if error.ours:
-                log.error("event=request-failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
-            return JSONResponse({"error": error.code, "message": str(error)}, error.status)
-        except Exception:
-            log.exception("event=request-failed method=%s path=%s", request.method, request.url.path)
-            return JSONResponse({"error": "E_fatalError", "message": "the directory failed; its log says how"}, 500)
+    async def answered(handler: Answer, request: Request) -> Response:
+        body = await body_of(request)
+        async with turns.turn(lane_of(request, body), asker(store, token_of(request), _source(request))):
+            return await run_in_threadpool(handler, request, body)
 
-    return endpoint
+    def wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await answered(handler, request)
+            except TooLong:
+                return JSONResponse({"error": "E_invalidValue", "message": f"at most {LONGEST} bytes within {PATIENCE:.0f} s"}, 413)
+            except DirectoryError as error:
+                if error.ours:
+                    log.error("event=request-failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
+                headers = {"Retry-After": "1"} if error.code == "E_busy" else None
+                return JSONResponse({"error": error.code, "message": str(error)}, error.status, headers)
+            except Exception:
+                log.exception("event=request-failed method=%s path=%s", request.method, request.url.path)
+                return JSONResponse({"error": "E_fatalError", "message": "the directory failed; its log says how"}, 500)
+
+        return endpoint
+
+    return wrap
+
+
+def _source(request: Request) -> str:
+    """The address that asks."""
+    return source_of(f"{request.client.host}:0") if request.client is not None else ""
 
 
 def application(store: Store, public_url: str | None = None, keep: float = KEEP) -> Starlette:
     """The web application over a store. public_url: where clients reach it, None for what each request says. keep: see `leases.claim`."""
     prepare(store)
-    return Starlette(routes=[*Rest(store, keep).routes(_wrap), *_uddi(store, public_url)])
+    turns = AllTurns()
+    return Starlette(routes=[*Rest(store, keep).routes(_wrapper(store, turns)), *_uddi(store, turns, public_url)])
 
 
-def _uddi(store: Store, public_url: str | None) -> list[Route]:
+def _uddi(store: Store, turns: AllTurns, public_url: str | None) -> list[Route]:
     """The SOAP endpoint, its WSDL and its schemas."""
     schemas = {"uddi.xsd": schema_text(), "xml.xsd": xml_schema_text()}
 
     async def post(request: Request) -> Response:
         try:
-            source = source_of(f"{request.client.host}:0") if request.client is not None else ""
-            status, text = await run_in_threadpool(soap.answer, store, await body_of(request), source)
+            body, source = await body_of(request), _source(request)
+            lane, token = soap.lane_and_token(body)
+            async with turns.turn(lane, asker(store, token, source)):
+                status, text = await run_in_threadpool(soap.answer, store, body, source)
+        except DirectoryError as error:
+            status, text = 500, soap.refused(error)
         except TooLong:
             status, text = 500, soap.too_long(f"at most {LONGEST} bytes within {PATIENCE:.0f} s")
         return Response(text, status, media_type="text/xml")

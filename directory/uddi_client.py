@@ -26,7 +26,8 @@ LONGEST = 15.0  # seconds for one answer
 LARGEST = 16 * 1024 * 1024  # bytes of one answer
 MOST = 100  # services looked at
 _OPERATIONS = ("find_business", "find_service", "get_bindingDetail", "get_serviceDetail")
-_BUSY, _EXPIRED, _UNKNOWN = "E_busy", "E_authTokenExpired", "E_invalidKeyPassed"
+_BUSY, _UNKNOWN = "E_busy", "E_invalidKeyPassed"
+_NOT_GOOD = ("E_authTokenExpired", "E_authTokenRequired")
 
 
 class Inquiry:
@@ -58,7 +59,7 @@ class Inquiry:
                 return self._find(mesh, name)
             except zeep.exceptions.Fault as fault:
                 code = _code_of(fault)
-                if code == _EXPIRED and self._token is not None:
+                if code in _NOT_GOOD and self._token is not None:
                     self._token = None
                     return self._guarded(lambda: self._find(mesh, name))
                 raise _refusal(fault) from fault

@@ -55,21 +55,39 @@ def draw_token(store: Store, name: str, secret: str, source: str = "") -> str:
 
 
 def discard_token(store: Store, token: str) -> None:
-    """End a token; DirectoryError E_authTokenExpired when it is none."""
+    """End a token; DirectoryError E_authTokenExpired when it is not valid any more, E_authTokenRequired when it never was."""
+    digest = _digest(token)
+    store.known_tokens.pop(digest, None)
     with store.writing() as records:
-        if records.holder(_digest(token)) is None:
-            raise DirectoryError("E_authTokenExpired", "this token is not valid, or not any more")
-        records.delete_token(_digest(token))
+        if records.holder(digest) is None:
+            raise _not_good(records, digest)
+        records.end_token(digest)
 
 
-def identify(records: Records, token: str | None) -> Account | None:
-    """The account of a token; None without a token. Raises DirectoryError E_authTokenExpired."""
+def identify(store: Store, records: Records, token: str | None) -> Account | None:
+    """The account of a token; None without a token. Raises DirectoryError E_authTokenExpired, E_authTokenRequired."""
     if not token:
         return None
-    account = records.holder(_digest(token))
+    digest = _digest(token)
+    account = records.holder(digest)
     if account is None:
-        raise DirectoryError("E_authTokenExpired", "this token is not valid, or not any more")
+        store.known_tokens.pop(digest, None)
+        raise _not_good(records, digest)
+    store.known_tokens.keep(digest, account.name)
     return account
+
+
+def asker(store: Store, token: str | None, source: str) -> str:
+    """Whose request this seems to be, before anything is looked up: an account, or an address. It gives no rights."""
+    account = store.known_tokens.get(_digest(token)) if token else None
+    return f"account {account}" if account is not None else f"address {source}"
+
+
+def _not_good(records: Records, digest: str) -> DirectoryError:
+    """The refusal of a token that nobody holds."""
+    if records.was_token(digest):
+        return DirectoryError("E_authTokenExpired", "this token is not valid any more")
+    return DirectoryError("E_authTokenRequired", "this token is none of this directory; draw one")
 
 
 def _matches(store: Store, name: str, hashed: str, secret: str, source: str) -> bool:

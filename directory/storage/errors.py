@@ -16,6 +16,7 @@ CODES = {
     "E_invalidKeyPassed": (10210, 404),
     "E_busy": (10400, 503),
     "E_fatalError": (10500, 400),
+    "E_messageTooLarge": (30110, 413),
     "E_invalidValue": (20200, 400),
     "E_valueNotAllowed": (20210, 409),
     "E_keyUnavailable": (40100, 409),

@@ -19,6 +19,8 @@ from .tables import ORGANISATION, WORD, Account, Entity, Lease, Word, accounts, 
 
 NODE = "mqmesh"  # owns what each directory has from the start; no account can have this name
 ACCOUNT_LIMIT = 10_000  # entities of one owner
+AT_MOST = 5000  # entities that one request writes
+REMEMBERED = 86400.0  # seconds for which a token that is over is told from one that never was
 AT_ONCE = 500  # keys in one statement
 
 above = entities.alias("above")  # what an entity is inside of
@@ -45,6 +47,7 @@ class Records:
         self.now = now
         self._limit = limit
         self.postgresql = connection.dialect.name == "postgresql"
+        self.written = 0  # entities
         self._counts: dict[str, int] = {}  # owner -> entities, once it was counted
         self._positions: dict[str, int] = {}  # parent -> the next place in it
         self._seen: tuple[Account | None, list[sa.ColumnElement[bool]]] | None = None  # what a reader sees, made once
@@ -189,6 +192,9 @@ class Records:
 
         found_by: its words; None: they have not changed. fresh: its key was made a moment ago.
         """
+        self.written += 1
+        if self.written > AT_MOST and entity.owner != NODE:
+            raise DirectoryError("E_messageTooLarge", f"at most {AT_MOST} entities in one request")
         known = not fresh and self.hidden(entity.key)
         if not known and entity.owner != NODE:
             self._count(entity.owner)
@@ -350,9 +356,25 @@ class Records:
         """An entity is there until it is deleted."""
         self._kept.append(key)
 
+    def renew(self, lease: Lease, expires: float, kept: float, holds: int) -> bool:
+        """Let a lease and the entities that it holds last longer, if all is as it was read, whoever writes meanwhile.
+
+        holds: how many entities it holds. False: it is not as it was, and the transaction must not commit.
+        """
+        same = (leases.c.mesh == lease.mesh, leases.c.number == lease.number, leases.c.holder == lease.holder)
+        lasts = (leases.c.digest == lease.digest, leases.c.expires > self.now)
+        if self._connection.execute(sa.update(leases).where(*same, *lasts).values(expires=expires, kept=kept)).rowcount != 1:
+            return False
+        inside = (leased.c.mesh == lease.mesh, leased.c.number == lease.number)
+        return self._connection.execute(sa.update(leased).where(*inside).values(expires=expires)).rowcount == holds
+
     def sweep(self) -> None:
-        """Remove what no lease holds any more, and free numbers that were kept for long enough."""
-        self.delete(list(self._connection.scalars(sa.select(leased.c.entity).where(leased.c.expires <= self.now))))
+        """Remove what no lease holds any more, and free numbers that were kept for long enough.
+
+        That a lease is over is decided by the statement that deletes: one that is renewed at this moment is not.
+        """
+        over = list(self._connection.scalars(sa.delete(leased).where(leased.c.expires <= self.now).returning(leased.c.entity)))
+        self.delete(over)
         self._connection.execute(sa.delete(leases).where(leases.c.kept <= self.now))
 
     # Accounts and tokens
@@ -365,18 +387,22 @@ class Records:
     def put_account(self, account: Account, secret: str) -> None:
         """Make an account, or give it another organisation and secret; its tokens end."""
         self._connection.execute(sa.delete(accounts).where(accounts.c.name == account.name))
-        self._connection.execute(sa.delete(tokens).where(tokens.c.account == account.name))
+        self._connection.execute(sa.update(tokens).where(tokens.c.account == account.name).values(expires=self.now - 1.0))
         self._connection.execute(sa.insert(accounts).values(name=account.name, organisation=account.organisation, secret=secret))
         self._connection.execute(sa.update(entities).where(entities.c.owner == account.name).values(organisation=account.organisation))
 
     def put_token(self, digest: str, account: str, expires: float) -> None:
-        """Keep a token's digest until `expires`; older ones that are over go."""
-        self._connection.execute(sa.delete(tokens).where(tokens.c.expires < self.now))
+        """Keep a token's digest until `expires`; those that are over go after REMEMBERED seconds."""
+        self._connection.execute(sa.delete(tokens).where(tokens.c.expires < self.now - REMEMBERED))
         self._connection.execute(sa.insert(tokens).values(digest=digest, account=account, expires=expires))
 
-    def delete_token(self, digest: str) -> None:
+    def end_token(self, digest: str) -> None:
         """End a token."""
-        self._connection.execute(sa.delete(tokens).where(tokens.c.digest == digest))
+        self._connection.execute(sa.update(tokens).where(tokens.c.digest == digest).values(expires=self.now - 1.0))
+
+    def was_token(self, digest: str) -> bool:
+        """Whether this was a token, not long ago."""
+        return self._connection.scalar(sa.select(tokens.c.digest).where(tokens.c.digest == digest)) is not None
 
     def holder(self, digest: str) -> Account | None:
         """Whose token this is, if it is not over."""

@@ -21,17 +21,21 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import OperationalError
 
+from ...base.cache import Cache
 from ...base.settings import ConfigError
 from ...base.standing import StandingFile
 from .errors import DirectoryError
 from .login_turns import LoginTurns
+from .rates import Rates
 from .rows import ACCOUNT_LIMIT, Records
 from .tables import Account, entities, metadata
+from .writers import TooLate, WriterTurns
 
 log = logging.getLogger("mqmesh.directory")
 
 LOCK = 0x6D716D65  # the advisory lock of writers
 BUSY = 5.0  # seconds that a writer waits for another
+REMEMBERED = 10_000  # tokens
 
 
 class Store:
@@ -39,6 +43,8 @@ class Store:
 
     clock: gives seconds since 1970; None: that of the PostgreSQL server, or this machine's.
     logins: whose secret is compared next. standing: who has paid. account_limit: entities of one owner.
+    rates: how many entities an account may write.
+    known_tokens: digest -> account, of those that were good lately: to tell askers apart, not to let them in.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
@@ -46,6 +52,9 @@ class Store:
         self.logins = LoginTurns()
         self.standing = StandingFile()
         self.account_limit = ACCOUNT_LIMIT
+        self.rates = Rates()
+        self.known_tokens: Cache[str, str] = Cache(REMEMBERED)
+        self._writers = WriterTurns()
         parsed = make_url(url)
         self._postgresql = parsed.get_backend_name() == "postgresql"
         if self._postgresql:
@@ -56,11 +65,11 @@ class Store:
             self._engine = sa.create_engine(parsed, connect_args={"timeout": BUSY})
             sa.event.listen(self._engine, "connect", _own_transactions)
             sa.event.listen(self._engine, "begin", _begin)
-        with self._transaction(None, True, fresh=True) as records:
+        with self._transaction(None, True) as records:
             _bring_up(records._connection)
 
-    def check_paid(self, owner: Account) -> None:
-        """Raise DirectoryError E_accountLimitExceeded for an account that is overdue."""
+    def admit(self, owner: Account) -> None:
+        """Raise DirectoryError: E_accountLimitExceeded for an account that is overdue, E_busy for one that writes too much."""
         try:
             self.standing.look(time.monotonic())
         except ConfigError as error:
@@ -68,6 +77,9 @@ class Store:
         text = self.standing.refusal(owner.name)
         if text is not None:
             raise DirectoryError("E_accountLimitExceeded", text)
+        wait = self.rates.wait(owner.name, time.monotonic())
+        if wait:
+            raise DirectoryError("E_busy", f"this account has written too much; try again in {wait:.0f} s")
 
     @contextlib.contextmanager
     def reading(self, reader: Account | None = None) -> Iterator[Records]:
@@ -76,22 +88,39 @@ class Store:
             yield records
 
     @contextlib.contextmanager
-    def writing(self, reader: Account | None = None) -> Iterator[Records]:
-        """The only transaction that writes at this time. It commits unless an exception leaves it."""
-        with self._transaction(reader, True) as records:
+    def writing(self, reader: Account | None = None, *, first: bool = False) -> Iterator[Records]:
+        """The only transaction that writes at this time. It commits unless an exception leaves it.
+
+        first: before writers of this process that are not.
+        """
+        with self._in_turn(first), self._transaction(reader, True) as records:
+            records.sweep()
+            yield records
+            records.flush()
+        if records.reader is not None:
+            self.rates.charge(records.reader.name, records.written, time.monotonic())
+
+    @contextlib.contextmanager
+    def renewing(self) -> Iterator[Records]:
+        """A transaction that renews a lease (`Records.renew`) and writes nothing else. In PostgreSQL it waits for no other writer."""
+        with contextlib.nullcontext() if self._postgresql else self._in_turn(True), self._transaction(None, True, locks=False) as records:
             yield records
 
     @contextlib.contextmanager
-    def _transaction(self, reader: Account | None, writes: bool, fresh: bool = False) -> Iterator[Records]:
+    def _in_turn(self, first: bool) -> Iterator[None]:
+        try:
+            with self._writers.turn(first, BUSY):
+                yield
+        except TooLate as error:
+            raise DirectoryError("E_busy", "other writers take their time; try again", ours=True) from error
+
+    @contextlib.contextmanager
+    def _transaction(self, reader: Account | None, writes: bool, locks: bool = True) -> Iterator[Records]:
         try:
             with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
-                if writes and self._postgresql:
+                if writes and locks and self._postgresql:
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-                records = Records(connection, reader, self._now(connection), self.account_limit)
-                if writes and not fresh:
-                    records.sweep()
-                yield records
-                records.flush()
+                yield Records(connection, reader, self._now(connection), self.account_limit)
         except (OperationalError, sa.exc.TimeoutError) as error:
             raise DirectoryError("E_busy", "the database does not answer; try again", ours=True) from error
 

@@ -35,12 +35,12 @@ def perform(store: Store, request: Any, source: str = "") -> Any:
         return None
     publishes = name in OPERATIONS["Publication"]
     with store.writing() if publishes and name != "get_registeredInfo" else store.reading() as records:
-        records.reader = identify(records, token)
+        records.reader = identify(store, records, token)
         if publishes:
             if records.reader is None:
                 raise DirectoryError("E_authTokenRequired", f"{name} takes the authInfo of get_authToken")
             if name.startswith("save_"):
-                store.check_paid(records.reader)
+                store.admit(records.reader)
             return _publish(records, records.reader, name, request)
         return _inquire(records, name, request)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import uuid
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..storage.errors import DirectoryError
 from ..storage.rows import NODE, Records
 from ..storage.store import Store
 from ..storage.tables import PUBLIC, VERSION, Account, Entity
-from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, put_inside, q, text_of, used_tmodels, words
+from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, plain, put_inside, q, text_of, used_tmodels, words
 
 WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here
 
@@ -58,6 +59,7 @@ def save(
     place = _parent(records, owner, kind, element, parent, old)
     element.attrib.pop("deleted", None)
     _check_references(records, element)
+    _check_point(element)
     fields = columns(kind, element)
     child = position is not None
     if position is None:
@@ -164,6 +166,20 @@ def _parent(records: Records, owner: Account, kind: str, element: Any, parent: s
 
 def _next_position(records: Records, parent: str) -> int:
     return records.next_position(parent) if parent else 0
+
+
+def _check_point(element: Any) -> None:
+    """An accessPoint that is a URL has a port that can be."""
+    point = element.find(q("accessPoint"))
+    text = plain(point.text) if point is not None else ""
+    if "://" not in text:
+        return
+    try:
+        wrong = urlsplit(text).port == 0
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise DirectoryError("E_invalidValue", f"addresses = {text[:80]!r}: a port is 1 to 65535, and an IPv6 address stands in brackets")
 
 
 def _check_references(records: Records, element: Any) -> None:

@@ -7,6 +7,7 @@ against the schema. Everything else gets a fault with a dispositionReport.
 from __future__ import annotations
 
 import logging
+import re
 from threading import Lock
 from typing import Any
 
@@ -14,6 +15,7 @@ from lxml import etree
 
 from ..storage.errors import CODES, DirectoryError
 from ..storage.store import Store
+from ..turns import Lane
 from .documents import NAMESPACE, add, make
 from .operations import perform
 from .schema import OPERATIONS, validator
@@ -21,6 +23,8 @@ from .schema import OPERATIONS, validator
 ENVELOPE = "http://schemas.xmlsoap.org/soap/envelope/"
 _KNOWN = {operation for operations in OPERATIONS.values() for operation in operations}
 LARGEST = 16 * 1024 * 1024  # bytes of an answer
+_OPERATION = re.compile(rb"<(?:[\w.-]+:)?(get_authToken|discard_authToken|(?:save|delete)_)")
+_TOKEN = re.compile(rb"<(?:[\w.-]+:)?authInfo[^<>]*>([^<]{1,1000})<")
 _validating = Lock()  # a validator keeps the errors of its last run
 
 log = logging.getLogger("mqmesh.directory")
@@ -45,6 +49,20 @@ def answer(store: Store, body: bytes, source: str = "") -> tuple[int, bytes]:
     except Exception:
         log.exception("event=request-failed")
         return 500, _envelope(_fault(DirectoryError("E_fatalError", "the directory failed; its log says how", ours=True)))
+
+
+def lane_and_token(body: bytes) -> tuple[Lane, str | None]:
+    """What a request seems to do, and its token, before it is parsed."""
+    token = _TOKEN.search(body)
+    operation = _OPERATION.search(body)
+    verb = operation[1] if operation else b""
+    lane = Lane.LOGIN if verb in (b"get_authToken", b"discard_authToken") else Lane.WRITE if verb else Lane.READ
+    return lane, token[1].decode("utf-8", "replace").strip() if token else None
+
+
+def refused(error: DirectoryError) -> bytes:
+    """The fault for a request whose turn does not come."""
+    return _envelope(_fault(error))
 
 
 def too_long(text: str) -> bytes:

@@ -122,6 +122,8 @@ def test_a_number_is_given_once_in_a_mesh(directory: Directory) -> None:
         b'{"number": 1.5}',
         b'{"addresses": "mqtt://a"}',
         b'{"addresses": ["http://a"]}',
+        b'{"addresses": ["mqtt://a:0"]}',
+        b'{"addresses": ["mqtt://a:65536"]}',
         b'{"addresses": [" mqtt://a"]}',
         b'{"visibility": "all"}',
         b'{"visibility": []}',

@@ -79,6 +79,7 @@ RANKS = {
         "leases",
         "records",
         "uddi",
+        "turns",
         "storage",
     ),
     "interchange": (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from mqmesh.directory.storage import store
+from mqmesh.directory.storage import rows, store
 from mqmesh.directory.storage.accounts import add_account
 from mqmesh.directory.storage.errors import CODES
 from mqmesh.directory.storage.store import Store
@@ -56,7 +56,7 @@ def codes_of_tokens_and_owners(made: SimpleNamespace) -> None:
     save, key = made.publish.save_business, made.business.businessKey
     refused("E_unknownUser", made.security.get_authToken, userID="alice", cred="wrong")
     refused("E_authTokenRequired", save, businessEntity=[{"name": name("x")}])
-    refused("E_authTokenExpired", save, authInfo="guessed", businessEntity=[{"name": name("x")}])
+    refused("E_authTokenRequired", save, authInfo="guessed", businessEntity=[{"name": name("x")}])
     refused("E_userMismatch", made.publish.delete_business, authInfo=made.bob, businessKey=[key])
     made.security.discard_authToken(authInfo=made.bob)
     refused("E_authTokenExpired", made.publish.get_registeredInfo, authInfo=made.bob, infoSelection="all")
@@ -81,6 +81,10 @@ def codes_of_limits(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> N
     ask = {"businessKey": [made.business.businessKey]}
     monkeypatch.setattr(made.store, "account_limit", 2)  # a business and a service
     refused("E_accountLimitExceeded", made.publish.save_service, authInfo=made.token, businessService=[service(made, "third")])
+    monkeypatch.setattr(made.store, "account_limit", 100)
+    monkeypatch.setattr(rows, "AT_MOST", 2)
+    three = [service(made, called) for called in ("c", "d", "e")]
+    refused("E_messageTooLarge", made.publish.save_service, authInfo=made.token, businessService=three)
     monkeypatch.setattr(soap, "LARGEST", 200)
     refused("E_resultSetTooLarge", made.find.get_businessDetail, **ask)
     monkeypatch.setattr(soap, "LARGEST", 10_000)

@@ -191,7 +191,7 @@ def test_a_deleted_tmodel_is_hidden_not_gone(uddi: SimpleNamespace, word: str) -
 def test_each_refusal_has_its_code(uddi: SimpleNamespace, word: str) -> None:
     fault("E_unknownUser", uddi.security.get_authToken, userID="alice", cred="wrong")
     fault("E_authTokenRequired", uddi.publish.save_business, businessEntity=[business(word)])
-    fault("E_authTokenExpired", uddi.publish.save_business, authInfo="guessed", businessEntity=[business(word)])
+    fault("E_authTokenRequired", uddi.publish.save_business, authInfo="guessed", businessEntity=[business(word)])
     [saved] = save(uddi, business(word, broker("a", "mqtt://a")))
     fault("E_userMismatch", uddi.publish.delete_business, authInfo=uddi.bob, businessKey=[saved.businessKey])
     fault(
