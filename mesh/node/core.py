@@ -63,7 +63,7 @@ class MeshConfig:
     keys_held: float | None = None
     remembered: int = 200_000
     managers: tuple[str, ...] | None = None
-    receipt_delay: float = 0.002
+    receipt_delay: float = 0.02
     retained_compare: float = 30.0
     deletions_kept: float = 7 * 86_400.0
 

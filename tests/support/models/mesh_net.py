@@ -134,7 +134,7 @@ class Net:
                     for action in actions:
                         self._do(number, action)
                 deadline = self.nodes[number].next_deadline()
-                if not busy and deadline is not None and deadline <= self.now + 0.01:
+                if not busy and deadline is not None and deadline <= self.now + 2 * self.nodes[number].receipt_delay:
                     self.now = max(self.now, deadline)
                     self.nodes[number].handle_timer(self.now)
                     busy = True
