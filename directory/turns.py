@@ -67,19 +67,10 @@ class Turns:
         try:
             await ticket
         except asyncio.CancelledError:
-            if ticket.done() and not ticket.cancelled():
+            if not ticket.cancelled():
                 self._free += 1  # it was its turn a moment ago
                 self._next()
-            else:
-                self._withdraw(who, ticket)
             raise
-
-    def _withdraw(self, who: str, ticket: asyncio.Future[None]) -> None:
-        own = self._waiting[who]
-        own.remove(ticket)
-        self._count -= 1
-        if not own:
-            del self._waiting[who]
 
     def _next(self) -> None:
         """Let the next ones begin."""
@@ -89,8 +80,9 @@ class Turns:
             self._count -= 1
             if own:
                 self._waiting[who] = own  # behind the others
-            self._free -= 1
-            ticket.set_result(None)
+            if not ticket.done():  # nor has it given up
+                self._free -= 1
+                ticket.set_result(None)
 
 
 class AllTurns:
