@@ -171,6 +171,10 @@ class Exchange:
         """Whether a service has sent or got a message of a session that is known here."""
         return any(service in call.services for call in self._sessions.get(session, {}).values())
 
+    def session_for(self, service: str, session: str, call: str) -> str:
+        """The session in which a service may begin a call: `session`, or that of `call`. Raises Refusal, Elsewhere."""
+        return self._session_of(Header(Kind.REQUEST, service, session=session, call=call), vouched=False)
+
     def next_deadline(self) -> int | None:
         """When `on_timer` is to be called."""
         return self._deadlines.next()

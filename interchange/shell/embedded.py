@@ -14,6 +14,7 @@ import json
 import logging
 import secrets
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,12 @@ from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
 from ..faces import mqtt
 from ..header_routes import HeaderRoutes
 from ..identifiers import Identifiers, first_count
-from ..message import Message
+from ..message import Header, Kind, Message
 from ..refusals import Code, Refusal
 from ..registry.file import load
+from .homes import Homes, Told
 from .keeping import Keeping
+from .outbox import Outbox
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
@@ -51,6 +54,7 @@ log = logging.getLogger("mqmesh.interchange")
 PUBLISHER = "\0interchange"  # who puts into inboxes: no client has such an identifier
 ROOM = 80  # identifiers that a post may need
 PAUSE = 5  # milliseconds that identifiers are waited for at most
+RETRY = 1000  # milliseconds until a delivery that found no room is tried again
 FARTHEST = 3600.0  # seconds until deadlines are looked at again
 
 
@@ -67,6 +71,7 @@ class Interchange:
         self._site = config.name
         self.registry = load(settings.services, config.name)
         self._declare(config.queues)
+        self._homes: Homes | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
 
@@ -88,23 +93,31 @@ class Interchange:
         self._offset = self._context.wall() - self._context.loop.time()
         self._keeping = Keeping(site.persistence)
         home = site.mesh.identity.number if site.mesh is not None else max(0, broker.config.number)
+        self._outbox = Outbox(self._keeping, self._put)
         try:
-            calls, counts = self._keeping.read()
-            self._born, last = counts or (first_count(self._now()), 0)
+            kept = self._keeping.read()
+            self._born, last = kept.counts or (first_count(self.now()), 0)
             ids = Identifiers(home, last, partial(secrets.token_hex, 8))
             ended = int(1000 * self._settings.retention)
             self.exchange = Exchange(ids, HeaderRoutes(lambda: self.registry), self._born, ended, self._settings.ended)
-            self.exchange.restore(calls)
+            self.exchange.restore(kept.calls)
+            self._outbox.restore(kept.out)
+            if site.mesh is not None:
+                self._homes = Homes(self, self._keeping, site.mesh)
+                self._homes.restore(kept.waiting)
         except StoreError as error:
             raise StartError(str(error)) from error
         except (ValueError, TypeError, KeyError, Refusal) as error:
             raise StartError(f"interchange: its calls in the store cannot be read: {error}") from error
         site.router.services[POST] = self._posted
         site.queues.may_take = self._may_take
-        self._wait()
+        self.wait()
 
     async def begin(self, broker: Broker) -> None:
         """See `EmbeddedClient`."""
+        if self._homes is not None:
+            self._homes.start()
+            self._context.flush()
         log.info("event=interchange-started services=%d calls=%d", len(self.registry.services), len(self.exchange.calls))
 
     def renew(self, config: BrokerConfig) -> None:
@@ -126,8 +139,8 @@ class Interchange:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _now(self) -> int:
-        """Milliseconds since 1970; in one process they do not go back."""
+    def now(self) -> int:
+        """See `Here`: milliseconds since 1970; in one process they do not go back."""
         seconds = max(self._context.loop.time(), time.monotonic())  # uvloop's stands still in one turn of the loop
         return int(1000 * (seconds + self._offset))
 
@@ -142,16 +155,18 @@ class Interchange:
         """Take what a client posts: for each message why it is refused; None: it is not."""
         refusals: list[str | None] = []
         for payload in run.payloads:
-            answer: dict[str, Any]
+            told = partial(self._tell, connection, *reply_to(connection, properties, ANSWER))
+            answer: dict[str, Any] | None
             try:
-                message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self._now())
-                answer = _told(self._post(message))
+                message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
+                answer = self._decide_somewhere(message, told)
                 refusals.append(None)
             except Refusal as refusal:
                 answer = dict(refusal.fields())
                 refusals.append(str(refusal))
                 self._note(connection, refusal)
-            self._keeping.when_kept(partial(self._answer, connection, *reply_to(connection, properties, ANSWER), answer))
+            if answer is not None:
+                told(answer)
         self._keeping.need_commit()
         return refusals
 
@@ -162,67 +177,100 @@ class Interchange:
         who = quoted(connection.client_id), quoted(connection.user)
         log.info("event=post-refused code=%s client=%s user=%s text=%s", refusal.code, *who, quoted(refusal.what[:200]))
 
-    def _post(self, message: Message) -> Verdict:
-        """Have the exchange take a message, and do what follows. Raises Refusal."""
-        now = self._now()
+    def _decide_somewhere(self, message: Message, told: Told) -> dict[str, Any] | None:
+        """Decide about a message, or have its home do so: what its poster is told now. Raises Refusal."""
+        try:
+            return self.decide(message)
+        except Elsewhere as elsewhere:
+            if self._homes is None:
+                raise Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}, and this broker is in no mesh") from None
+            answer = self._homes.hand(message, elsewhere, told)
+            self.wait()
+            return answer
+
+    def decide(self, message: Message, vouched: bool = False) -> dict[str, Any]:
+        """See `Here`."""
+        now = self.now()
         if 0 < (ahead := self.exchange.ids.ahead(now, ROOM)) <= PAUSE:  # this millisecond has too few for all that come in it
             time.sleep(ahead / 1000)
-            now = self._now()
+            now = self.now()
+        verdict = self.exchange.post(message, now, vouched)
+        self._carry_out()
+        return _told(verdict)
+
+    def session_for(self, service: str, session: str, call: str) -> str:
+        """See `Here`."""
         try:
-            verdict = self.exchange.post(message, now)
+            return self.exchange.session_for(service, session, call)
         except Elsewhere as elsewhere:
-            raise Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}, which is not reached from here") from None
-        self._carry_out(now)
-        return verdict
+            raise Refusal(Code.UNKNOWN_SESSION, f"its home is broker {elsewhere.home}") from None
+
+    def undecided(self, message: Message, refusal: Refusal) -> None:
+        """See `Here`."""
+        header = message.header
+        if header.kind is Kind.REQUEST:
+            hop = self.exchange.ids.one(self.now())
+            error = Header(Kind.ERROR, header.sender, header.recipients, topic=header.topic, handle=header.handle, hop=hop)
+            self._outbox.deliver(Deliver(header.sender, Message(replace(error, code=refusal.code.value, reason=refusal.what))))
+            self.wait()
+
+    def _tell(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, Any]) -> None:
+        """Tell a poster what became of a post, when that is kept; only itself, if it listens."""
+        self._keeping.when_kept(partial(self._answer, connection, topic, block, answer))
 
     def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, Any]) -> None:
-        """Tell a poster what became of a post; only itself, if it listens."""
         text = json.dumps(answer, separators=(",", ":")).encode()
         for target in own_targets(self._router, connection, topic):
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     # What follows
 
-    def _carry_out(self, now: int) -> None:
+    def _carry_out(self) -> None:
         """Do what the exchange wants: in the commit that is open."""
         for action in self.exchange.take():
             if isinstance(action, Save):
                 self._keeping.put_call(action.call, action.value)
             else:
-                self._deliver(action, now)
+                self._outbox.deliver(action)
         self._keeping.put_counts(self._born, self.exchange.ids.last)
-        self._wait()
+        self.wait()
 
-    def _deliver(self, action: Deliver, now: int) -> None:
-        service = self.registry.services.get(action.service)
-        payload, block, life = mqtt.written(action.message, service is not None and service.as_json, now)
-        name = INBOX + action.service
+    def _put(self, one: Deliver) -> bool:
+        """Put a message into its inbox. False: not now."""
+        service = self.registry.services.get(one.service)
+        payload, block, life = mqtt.written(one.message, service is not None and service.as_json, self.now())
+        name = INBOX + one.service
         run = Run(name.encode(), 1, False, [payload], block, life, received=self._context.now)
         try:
             self._queues.publishers.put(name, PUBLISHER, None, run, properties_of(block), by_store=True)
         except Refused as refused:
-            log.error("event=inbox-refused service=%s call=%s text=%s", quoted(action.service), action.message.header.call, refused.text)
+            log.warning("event=inbox-refuses service=%s call=%s text=%s", quoted(one.service), one.message.header.call, refused.text)
+            return False
+        return True
 
     # Time
 
-    def _wait(self) -> None:
-        """Have deadlines looked at in time."""
-        due = self.exchange.next_deadline()
-        if due == self._timer_at:
-            return
+    def wait(self) -> None:
+        """See `Here`: have deadlines looked at in time."""
+        times = [self.exchange.next_deadline(), self._homes.deadlines.next() if self._homes is not None else None]
+        times.append(self.now() + RETRY if self._outbox else None)
+        due = min((one for one in times if one is not None), default=None)
+        if due is None or (self._timer_at is not None and self._timer_at <= due):
+            return  # a look that is too early does nothing
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = None, due
-        if due is not None:
-            delay = min(FARTHEST, max(0.0, (due - self._now()) / 1000))
-            self._timer = self._context.loop.call_later(delay, self._look)
+        self._timer_at = due
+        self._timer = self._context.loop.call_later(min(FARTHEST, max(0.0, (due - self.now()) / 1000)), self._look)
 
     def _look(self) -> None:
         self._timer = self._timer_at = None
         self._context.refresh()
-        now = self._now()
+        now = self.now()
         self.exchange.on_timer(now)
-        self._carry_out(now)
+        if self._homes is not None:
+            self._homes.on_timer(now)
+        self._outbox.again(now)
+        self._carry_out()
         self._context.flush()
 
 

@@ -3,6 +3,8 @@
     table         key            value
     interchange   "c" call       the call (`calls.py`)
     interchange   "i"            the first count of this life of the home, and the highest one that was issued
+    interchange   "o" serial     a delivery that waits (`outbox.py`)
+    interchange   "w" token      a message that waits for another home (`homes.py`)
 
 What it does not know: what these mean.
 """
@@ -18,7 +20,17 @@ if TYPE_CHECKING:
     from ...broker.persistence.commits import Persistence
 
 TABLE = "interchange"
-CALL, COUNTS = b"c", b"i"
+CALL, COUNTS, OUT, WAITING = b"c", b"i", b"o", b"w"
+
+
+class Kept:
+    """What an earlier process has left. counts: None: this life begins."""
+
+    def __init__(self) -> None:
+        self.calls: list[bytes] = []
+        self.counts: tuple[int, int] | None = None
+        self.out: dict[int, bytes] = {}
+        self.waiting: dict[bytes, bytes] = {}
 
 
 class Keeping:
@@ -27,17 +39,20 @@ class Keeping:
     def __init__(self, persistence: Persistence | None) -> None:
         self._persistence = persistence
 
-    def read(self) -> tuple[list[bytes], tuple[int, int] | None]:
-        """All calls, and the counts; None: this life begins. Raises StoreError."""
-        calls, counts = [], None
-        if self._persistence is not None:
-            for key, value in list(self._persistence.store.values(TABLE)):
-                if key[:1] == CALL:
-                    calls.append(value)
-                elif key == COUNTS:
-                    born, last = msgpack.unpackb(value)
-                    counts = born, last
-        return calls, counts
+    def read(self) -> Kept:
+        """What is there. Raises StoreError."""
+        kept = Kept()
+        for key, value in list(self._persistence.store.values(TABLE)) if self._persistence is not None else ():
+            if key[:1] == CALL:
+                kept.calls.append(value)
+            elif key == COUNTS:
+                born, last = msgpack.unpackb(value)
+                kept.counts = born, last
+            elif key[:1] == OUT:
+                kept.out[int.from_bytes(key[1:], "big")] = value
+            elif key[:1] == WAITING:
+                kept.waiting[key[1:]] = value
+        return kept
 
     def put_call(self, call: str, value: bytes | None) -> None:
         """A call as it is now; None: it is forgotten."""
@@ -46,6 +61,14 @@ class Keeping:
     def put_counts(self, born: int, last: int) -> None:
         """The counts as they are now."""
         self._put(COUNTS, msgpack.packb((born, last)))
+
+    def put_out(self, serial: int, value: bytes | None) -> None:
+        """A delivery that waits; None: it does not any more."""
+        self._put(OUT + serial.to_bytes(8, "big"), value)
+
+    def put_waiting(self, token: bytes, value: bytes | None) -> None:
+        """A message that waits for another home; None: it does not any more."""
+        self._put(WAITING + token, value)
 
     def _put(self, key: bytes, value: bytes | None) -> None:
         if self._persistence is None:

@@ -32,10 +32,10 @@ form = "json"
 class InterchangeSite(Site):
     """A broker with an interchange. services: the file. broker: more of the broker's file."""
 
-    def __init__(self, folder: Path, services: str = SERVICES, broker: str = "") -> None:
+    def __init__(self, folder: Path, services: str = SERVICES, broker: str = "", listen: str = "mqtt://127.0.0.1:0") -> None:
         folder.mkdir(exist_ok=True)
         (folder / "services.toml").write_text(services)
-        text = f'listen = ["mqtt://127.0.0.1:0"]\ndata = "data"\n{broker}\n[interchange]\nservices = "services.toml"\n'
+        text = f'listen = ["{listen}"]\ndata = "data"\n{broker}\n[interchange]\nservices = "services.toml"\n'
         self.config = parse(tomllib.loads(text), "test", folder)
         self.inside = Interchange(self.config)
         self.broker = Broker(self.config)
@@ -92,8 +92,7 @@ class Service:
                 else:
                     self._inbox.append(packet)
         found: dict[str, Any] = json.loads(answer.payload)
-        if self.client.version == 5:
-            assert (puback.reason >= 0x80) == ("code" in found), (puback, found)
+        assert puback.reason < 0x80 or "code" in found, (puback, found)  # another home refuses later
         return found
 
     async def take(self) -> tuple[bytes, dict[str, Any]]:

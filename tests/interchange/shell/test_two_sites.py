@@ -1,0 +1,176 @@
+"""Services at two sites of a mesh: each call is decided at its home, whichever site its messages come in at (docs/interchange.md)."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from mqmesh.base.interchange import INBOX
+from mqmesh.interchange.identifiers import home_of
+from mqmesh.mqtt.properties import Property
+from support.broker_site import until
+from support.interchange_site import InterchangeSite, Service
+
+SERVICES = """
+[services."shop/orders"]
+users = ["*"]
+site = "porto"
+[services."bank/credit"]
+users = ["*"]
+site = "lyon"
+[services."map/ids"]
+users = ["*"]
+site = "lyon"
+"""
+MESH = 'name = "{name}"\nnumber = {number}\n[mesh]\nname = "sites"\nkey = "a secret of 16 bytes or more"\nstart_wait = 0\n'
+
+
+class TwoSites:
+    """porto (1), and lyon (2), which dials porto. Either is stopped and started with what it has kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stacks: dict[str, AsyncExitStack] = {}
+        self.sites: dict[str, InterchangeSite] = {}
+        self._address = ""
+
+    async def __aenter__(self) -> Self:
+        await self.start("porto")
+        await self.start("lyon")
+        await self.met()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for name in list(self.sites):
+            await self.stop(name)
+
+    async def start(self, name: str) -> InterchangeSite:
+        more = MESH.format(name=name, number=1 if name == "porto" else 2)
+        if name == "lyon":
+            more += f'[[mesh.peer]]\naddress = "{self._address}"\n'
+        self._stacks[name] = AsyncExitStack()
+        listen = self._address if name == "porto" else ""
+        site = InterchangeSite(self._folder / name, SERVICES, more, listen or "mqtt://127.0.0.1:0")
+        self.sites[name] = await self._stacks[name].enter_async_context(site)
+        if name == "porto":
+            self._address = site.broker.addresses[0]
+        return site
+
+    async def stop(self, name: str) -> None:
+        del self.sites[name]
+        await self._stacks.pop(name).aclose()
+
+    async def met(self) -> None:
+        """Each site knows the inboxes of the other, and reaches it."""
+
+        def know() -> bool:
+            far = {"porto": "bank/credit", "lyon": "shop/orders"}
+            for name, site in self.sites.items():
+                queues, mesh = site.broker.site.queues, site.broker.site.mesh
+                assert queues is not None
+                assert mesh is not None
+                if queues.home_of(INBOX + far[name]) is None or not mesh.node.live() >> (3 - mesh.identity.number) & 1:
+                    return False
+            return True
+
+        await until(know)
+
+    async def at(self, name: str, service: str, client: str = "") -> Service:
+        return await self.sites[name].service(service, client)
+
+
+async def test_request_and_response(tmp_path: Path) -> None:
+    async with TwoSites(tmp_path) as mesh:
+        shop, bank = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "bank/credit")
+        told = await shop.post("request", b"?", recipient="bank/credit", service="map/ids")
+        ids = await mesh.at("lyon", "map/ids")
+        assert home_of(told["call"]) == 1
+        await ids.post("response", b"?!", hop=(await ids.take())[1]["hop"])
+        body, header = await bank.take()
+        assert (body, header["call"]) == (b"?!", told["call"])
+        assert await bank.post("response", b"yes", call=told["call"]) == told
+        assert (await shop.take())[0] == b"yes"
+        assert (await bank.post("response", b"yes", call=told["call"]))["code"] == "already-answered"
+        assert (await bank.post("response", b"yes", call="0001ffffffffffff"))["code"] == "no-request"
+        assert (await bank.post("response", b"yes", call="0009ffffffffffff"))["code"] == "unavailable"
+
+
+async def test_a_service_takes_at_any_site_and_cancels_from_there(tmp_path: Path) -> None:
+    async with TwoSites(tmp_path) as mesh:
+        shop, roaming = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "shop/orders", "roaming")
+        bank = await mesh.at("porto", "bank/credit")
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        assert (await bank.take())[1]["kind"] == "request"
+        assert (await roaming.post("cancel", call=told["call"]))["came"][0]["state"] == "out"
+        assert (await bank.take())[1]["kind"] == "cancel"
+
+
+async def test_a_session_has_calls_of_several_homes(tmp_path: Path) -> None:
+    async with TwoSites(tmp_path) as mesh:
+        shop, bank, ids = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "bank/credit"), await mesh.at("lyon", "map/ids")
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        header = (await bank.take())[1]
+        for named in ({"session": header["session"]}, {"call": header["call"]}):
+            inner = await bank.post("request", b"map", recipient="map/ids", **named)
+            assert (inner["session"], home_of(inner["call"])) == (told["session"], 2)
+            assert (await ids.take())[1]["session"] == told["session"]
+        assert (await ids.post("notification", recipient="bank/credit", session=told["session"]))["session"] == told["session"]
+        waiting = mesh.sites["lyon"].inside._homes
+        assert waiting is not None
+        assert not waiting.waiting
+        thief = await mesh.at("lyon", "bank/credit", "thief")
+        assert (await thief.post("request", recipient="map/ids", session="0001" + told["session"][4:30] + "00"))[
+            "code"
+        ] == "unknown-session"
+
+
+async def test_a_site_that_is_away(tmp_path: Path) -> None:
+    """The response waits at the responder's site, the request in custody; nothing is lost by a restart of either."""
+    async with TwoSites(tmp_path) as mesh:
+        shop, bank = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "bank/credit")
+        told = await shop.post("request", b"1", recipient="bank/credit")
+        await bank.take()
+        await mesh.stop("porto")
+        lyon = mesh.sites["lyon"].broker.site.mesh
+        assert lyon is not None
+        await until(lambda: not lyon.node.live() >> 1 & 1)
+        assert await bank.post("response", b"one", call=told["call"]) == {"call": told["call"], "waits_for": "porto"}
+        assert (await bank.post("request", recipient="map/ids", session=told["session"]))["code"] == "unavailable"
+        local = await bank.post("notification", b"goes on", recipient="map/ids")
+        assert home_of(local["call"]) == 2
+        await mesh.stop("lyon")
+        await mesh.start("porto")
+        shop = await mesh.at("porto", "shop/orders")
+        again = await shop.post("request", b"2", recipient="bank/credit")
+        await mesh.start("lyon")
+        await mesh.met()
+        assert (await shop.take())[0] == b"one"
+        bank = await mesh.at("lyon", "bank/credit")
+        body, header = await bank.take()
+        assert (body, header["call"]) == (b"2", again["call"])
+
+
+async def test_a_home_that_lost_its_disk_says_so(tmp_path: Path) -> None:
+    async with TwoSites(tmp_path) as mesh:
+        shop, bank = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "bank/credit")
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        await bank.take()
+        await mesh.stop("porto")
+        data = (tmp_path / "porto" / "data").rename(tmp_path / "porto" / "lost")
+        (tmp_path / "porto" / "data").mkdir()
+        (data / "identity.key").rename(tmp_path / "porto" / "data" / "identity.key")  # of which there is a copy
+        porto = await mesh.start("porto")
+        await mesh.met()
+        assert (await bank.post("response", b"late", call=told["call"]))["code"] == "home-lost"
+        assert porto.inside.exchange.calls == {}
+
+
+async def test_expiry_across_sites(tmp_path: Path) -> None:
+    async with TwoSites(tmp_path) as mesh:
+        shop = await mesh.at("porto", "shop/orders")
+        await mesh.stop("lyon")
+        told = await shop.post("request", b"?", {Property.MESSAGE_EXPIRY_INTERVAL: 20}, recipient="bank/credit")
+        await mesh.sites["porto"].later(21)
+        error = (await shop.take())[1]
+        assert (error["code"], error["call"]) == ("expired", told["call"])
