@@ -1,43 +1,10 @@
-"""`mqmesh attach`: a broker whose only work is to bring another one in, and what `mqmesh status` says of it."""
+"""`mqmesh attach`: mistakes of its command line. What it does is in tests/walks/test_attach.py."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
-from support.command import run, start
-from support.mosquittos import Mosquitto
-from support.paho_client import Paho
-from support.services import PATIENCE, free_port
-
-
-def test_it_brings_a_mosquitto_in_and_says_when_it_is_gone(tmp_path: Path) -> None:
-    with Mosquitto(tmp_path) as its_broker:
-        process = start("attach", its_broker.url, "--as", "plant", "--in", "a/#", "--qos", 1)
-        try:
-            url = process.stdout.readline().split()[1]
-            port = int(url.rpartition(":")[2])
-            with Paho(port) as ours, Paho(its_broker.port) as its:
-                ours.subscribe("#", 2)
-                ours.subscribe("$SYS/broker/attach/plant/state", 0)
-                while ours.next().payload != b"up":
-                    pass
-                its.publish("b", b"stays", 2)
-                its.publish("a/1", b"comes", 2)
-                message = ours.next()
-                assert (message.topic, message.payload, message.qos) == ("a/1", b"comes", 1)
-                its_broker.stop()
-                while ours.next().payload != b"down":
-                    pass
-            done = run("status", "-h", url, "--json")
-            (plant,) = json.loads(done.stdout)["attached"]
-            assert (plant["name"], plant["state"]) == ("plant", "down")
-            assert its_broker.url in plant["trouble"]
-            assert b"the attached broker plant is down" in run("status", "-h", url).stdout
-        finally:
-            process.terminate()
-            process.communicate(timeout=PATIENCE)
+from support.command import run
+from support.services import free_port
 
 
 @pytest.mark.parametrize(

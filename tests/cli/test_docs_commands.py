@@ -6,12 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from mqmesh.broker.auth import passwords
-from mqmesh.cli.demo.ring import free_ports
-from mqmesh.cli.fleet.process import Fleet
-from mqmesh.mesh.topology.topology import load
 from support.services import free_port, require
-from support.terminal import PATIENCE, ROOT, Terminal
+from support.terminal import ROOT, Terminal
 
 
 def blocks(document: str, section: str, language: str = "sh") -> list[str]:
@@ -62,53 +58,3 @@ def test_the_directorys_first_steps(tmp_path: Path) -> None:
         terminal.wait('"name":"porto","number":1,.*"refused":\\[\\]', "^the lease is there")
     finally:
         terminal.close()
-
-
-TWO_SITES = """
-[mesh]
-name = "pair"
-key = "sixteen bytes or more"
-[management]
-accept = ["*"]
-[[management.role]]
-role = "viewer"
-sites = ["*"]
-[[broker]]
-name = "porto"
-number = 1
-listen = ["mqtt://127.0.0.1:{porto}", "unix://{folder}/mqmesh.sock"]
-[[broker]]
-name = "lyon"
-number = 2
-listen = "mqtt://127.0.0.1:{lyon}"
-[[link]]
-between = ["porto", "lyon"]
-"""
-
-
-def test_what_operators_type_when_something_is_wrong(tmp_path: Path) -> None:
-    """Each command of the page does what its comment says at a mesh that is well: status 0, or 27 where it ends after a time."""
-    porto, lyon = free_ports(2)
-    (tmp_path / "mesh.toml").write_text(TWO_SITES.format(porto=porto, lyon=lyon, folder=tmp_path))
-    passwords.change(tmp_path / "users", "alice", b"pw")
-    (tmp_path / "broker.toml").write_text('listen = ["mqtt://127.0.0.1:0"]\ndata = "data/porto"\n[access]\nusers = "users"\n')
-    text = "\n".join(blocks("docs/operations.md", "When something is wrong"))
-    assert len(text.splitlines()) > 20
-    text = text.replace("unix:///run/mqmesh.sock", f"unix://{tmp_path}/mqmesh.sock")
-    trap = "trap 's=$?; [ $s = 27 ] || echo \"wrong: $BASH_COMMAND: $s\"' ERR\n"
-    with Fleet(load(tmp_path / "mesh.toml"), tmp_path / "data") as fleet:
-        fleet.wait_settled(PATIENCE)
-        terminal = Terminal(tmp_path)
-        try:
-            terminal.paste(f"{trap}{text}echo all have ended\n")
-            terminal.wait("^all have ended")
-        finally:
-            said = terminal.close()
-    assert "wrong: " not in said, said
-    for word in (
-        "porto  number 1 of mesh pair",
-        "[*porto 1]",
-        "$SYS/broker/store/state ok",
-        "$SYS/broker/limits/clients/slowed 0",
-    ):
-        assert word in said, (word, said)

@@ -39,6 +39,7 @@ mqmesh() {  # those that run until Ctrl-C go on; others ask the scene's broker, 
 PORTS = ("1883", "1884", "8090", "8883", "9883", "18301", "18302", "18303", "18304", "18305")
 ELSEWHERE = {  # page and section -> the test that runs its commands
     ("README.md", "Start"): ".ci",
+    ("README.md", "A first program"): "tests/walks/test_first_program.py",
     ("CONTRIBUTING.md", ""): ".ci",
     ("docs/billing.md", ""): "tests/cli/billing",
     ("docs/conformance.md", ""): "tests/conformance",
@@ -47,9 +48,10 @@ ELSEWHERE = {  # page and section -> the test that runs its commands
     ("docs/metabroker.md", "Run it"): "tests/cli/test_docs_commands.py",
     ("docs/directory.md", "Five minutes"): "tests/cli/test_docs_commands.py",
     ("docs/directory.md", "Leases"): "tests/cli/test_docs_commands.py",
-    ("docs/from-mosquitto.md", ""): "tests/cli/migrate/test_page.py",
-    ("docs/three-sites.md", ""): "tests/cli/site/test_three_sites.py",
-    ("docs/operations.md", "When something is wrong"): "tests/cli/test_docs_commands.py",
+    ("docs/from-mosquitto.md", ""): "tests/walks/test_from_mosquitto.py",
+    ("docs/three-sites.md", ""): "tests/walks/test_three_sites.py",
+    ("docs/operations.md", "When something is wrong"): "tests/walks/test_fault_at_night.py",
+    ("docs/attach.md", ""): "tests/walks/test_attach.py",
 }
 
 
@@ -108,12 +110,9 @@ FOLLOW = (
 FIVE = f"cat > five.toml <<'END'\n{(ROOT / 'topologies' / 'ring-of-five.toml').read_text()}\nEND\n"  # at other ports
 SCENES = {
     "five brokers": Scene(
-        places=(("README.md", "A first program"), ("docs/operations.md", "Look")),
-        setup=FIVE,
+        places=(("docs/operations.md", "Look"),),
+        setup=f"{FIVE}mqmesh up five.toml --data data",
         edits={
-            ". .venv/bin/activate": "true",
-            "topologies/ring-of-five.toml ": "five.toml --data data ",
-            "-t 'plant/#' -v": "-t 'plant/#' -v -q 1 -c -i reader -E",
             "-p 1883 -t '$SYS": "-p 18301 -t '$SYS",
             "jq -r '.problems[]'": "python3 -m json.tool",
         },
@@ -247,16 +246,6 @@ SCENES = {
             "mosquitto_sub ": "mosquitto_sub -p 1883 ",
         },
         said=("sender:shop/orders", "sender:bank/credit", "credit granted"),
-    ),
-    "another broker joins": Scene(
-        places=(("docs/attach.md", ""),),
-        setup="""
-            export MQMESH_KEY='a secret of 16 bytes or more'
-            mqmesh broker -p 1884
-            mqmesh broker -p 1883 --name porto --number 1 --mesh sites
-        """,
-        edits={"10.0.0.1": "127.0.0.1"},
-        said=("name=gate number=9",),
     ),
 }
 

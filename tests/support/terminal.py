@@ -63,8 +63,8 @@ class Terminal:
                     break
 
     def close(self) -> str:
-        """End of the input: what else was said until the shell and all of its jobs have ended."""
-        rest, _ = self.process.communicate("jobs -p | xargs -r kill; wait; exit\n")
+        """End of the input: what else was said until the shell and all of its jobs have ended. Each job is a group of processes."""
+        rest, _ = self.process.communicate("for job in $(jobs -p); do kill -- -$job; done; wait; exit\n")
         self._timer.cancel()
         self.said.append(rest)
         return "".join(self.said)

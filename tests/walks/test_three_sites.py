@@ -12,7 +12,7 @@ import pytest
 from support.lan import Lan
 from support.services import PATIENCE, wait_until
 
-PAGE = (Path(__file__).parents[3] / "docs/three-sites.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/three-sites.md").read_text()
 SITES = dict(re.findall(r"^\| (\w+) \| ([\d.]+) \|$", PAGE, re.MULTILINE))
 DESK = "at your desk"
 
