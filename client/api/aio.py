@@ -60,7 +60,8 @@ class AsyncProducer(Producer):
         session.send(message, destination, self.options, done)
         timeout = session.connection.settings.send_timeout
         try:
-            await asyncio.wait_for(answer, timeout)
+            async with asyncio.timeout(timeout):  # Python 3.11's `wait_for` forgets a cancellation that comes with the answer
+                await answer
         except TimeoutError as error:
             text = f"sending to {destination.name!r}: not answered within {timeout:g} s; it may still be sent"
             raise JMSError(text, "timeout") from error

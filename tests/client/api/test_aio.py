@@ -16,6 +16,7 @@ from mqmesh.client import (
     Context,
     IllegalStateError,
     JMSError,
+    Message,
     MessageFormatError,
     Producer,
     QueueBrowser,
@@ -136,5 +137,24 @@ def test_contexts_of_one_connection_start_stop_and_close(factory: ConnectionFact
             assert context.exception_listener == found.append
             await context.close()
             assert consumer.closed
+
+    asyncio.run(program())
+
+
+def test_a_cancellation_that_comes_with_the_answer_is_not_forgotten(
+    factory: ConnectionFactory, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def program() -> None:
+        loop = asyncio.get_running_loop()
+        async with AsyncContext(factory) as context:
+
+            def answer_and_cancel(message: Message, _destination: Any, _options: Any, done: Any) -> None:
+                done(message, None)
+                loop.call_soon_threadsafe(sending.cancel)
+
+            monkeypatch.setattr(context.session, "send", answer_and_cancel)
+            sending = asyncio.create_task(context.create_producer().send(context.create_topic(name), "x"))
+            with pytest.raises(asyncio.CancelledError):
+                await sending
 
     asyncio.run(program())
