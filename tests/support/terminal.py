@@ -38,11 +38,11 @@ class Terminal:
         self._timer.start()
 
     def kill(self) -> None:
-        """End the shell and whatever it has started."""
-        shell = psutil.Process(self.process.pid)
-        for one in [*shell.children(recursive=True), shell]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+        """End the shell and whatever it has started: its session, in which programs stay whose own parents have ended."""
+        for one in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if os.getsid(one.pid) == self.process.pid:
+                    one.kill()
 
     def paste(self, text: str) -> None:
         assert self.process.stdin is not None
@@ -63,8 +63,9 @@ class Terminal:
                     break
 
     def close(self) -> str:
-        """End of the input: what else was said until the shell and all of its jobs have ended. Each job is a group of processes."""
-        rest, _ = self.process.communicate("for job in $(jobs -p); do kill -- -$job; done; wait; exit\n")
+        """End of the input: what else was said until the shell and all of its jobs have ended."""
+        rest, _ = self.process.communicate("jobs -p | xargs -r kill; wait; exit\n")
         self._timer.cancel()
+        self.kill()  # programs of jobs that were functions
         self.said.append(rest)
         return "".join(self.said)
