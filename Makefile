@@ -27,7 +27,7 @@ ARGS ?=
 # Processes of `make test`. Most tests wait for brokers, so three of them share even two processors well; 0 runs all in one.
 WORKERS ?= 3
 
-.PHONY: help plan venv services quick test check format demo bench soak fuzz nightly lock clean
+.PHONY: help plan venv services quick test check format site demo bench soak fuzz nightly lock clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ check: venv ## lint, formatting, strict types, import layers
 format: venv ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+site: ## the documents as a site with search in out/site, to be opened from the disk
+	@.ci/site "$(PYTHON)" out/site-environment
 
 demo: .typing/mqmesh ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker, an application that hangs; then Spark (SPARK=0: without)
 	@.ci/venv "$(PYTHON)" "$(VENV)" $(if $(filter 0,$(SPARK)),demo,spark)

@@ -21,6 +21,7 @@ from mqmesh.broker.config import Limits
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 CONTRIBUTING, ARCHITECTURE = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"
+LONG = 250  # lines of a page that needs a table of contents
 TOUR = "A tour"  # its heading in CONTRIBUTING.md
 NAMING = [CONTRIBUTING, ARCHITECTURE, ROOT / "docs" / "embedding.md"]  # every name in these is of our code
 LAYERS = ("base", "mqtt", "store", "mesh", "client", "broker", "directory", "metabroker", "interchange", "pipeline", "cli")
@@ -229,6 +230,17 @@ def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_long_pages_have_a_table_of_contents(page: Path) -> None:
+    """Above its first section: `On this page: [Heading](#heading), ...`."""
+    text = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    begin, *sections = text.split("\n## ")
+    if text.count("\n") > LONG:
+        named = set(re.findall(r"\]\(#([^)]+)\)", begin))
+        wanted = {re.sub(r"[^\w\- ]", "", one.partition("\n")[0].lower()).replace(" ", "-") for one in sections}
+        assert wanted <= named, f"{page_id(page)} lacks in the line `On this page:` {sorted(wanted - named)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
