@@ -9,46 +9,26 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-BESIDE = {"README.md", "docs/README.md", "CHANGELOG.md"}  # in the navigation, and not in the lists of docs/README.md
 
 
-class _Loader(yaml.SafeLoader):
-    """Takes the one object of Python in the file as nothing."""
-
-
-_Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
-SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(), _Loader)
-
-
-def test_the_navigation_has_the_pages_of_the_list_in_its_sections() -> None:
-    listed = {}
-    for part in re.split(r"^## ", (ROOT / "docs/README.md").read_text(), flags=re.MULTILINE)[1:]:
-        targets = re.findall(r"^\| \[.+?\]\((.+?)\)", part, re.MULTILINE)
-        listed[part.partition("\n")[0]] = [(ROOT / "docs" / one).resolve().relative_to(ROOT).as_posix() for one in targets]
-    shown = {
-        section: [page for entry in pages for page in entry.values()]
-        for one in SITE["nav"]
-        for section, pages in one.items()
-        if section != "Home"
-    }
-    assert list(shown) == list(listed) == ["Try it", "Run it", "Program with it", "Extend it"]
-    for section, pages in listed.items():
-        assert [one for one in shown[section] if one not in BESIDE] == [one for one in pages if one not in BESIDE]
-    everywhere = {page for pages in shown.values() for page in pages} | {"README.md"}
-    assert everywhere == {page.relative_to(ROOT).as_posix() for page in PAGES}
+def test_the_list_of_pages_has_each_in_one_of_four_sections() -> None:
+    """`.ci/site` makes the navigation of it."""
+    _, *sections = re.split(r"^## ", (ROOT / "docs/README.md").read_text(), flags=re.MULTILINE)
+    assert [one.partition("\n")[0] for one in sections] == ["Try it", "Run it", "Program with it", "Extend it"]
+    listed = {(ROOT / "docs" / one).resolve() for part in sections for one in re.findall(r"^\| \[.+?\]\((.+?)\) \|", part, re.MULTILINE)}
+    assert listed == set(PAGES) - {ROOT / "docs/README.md", ROOT / "CHANGELOG.md"}
 
 
 def test_it_asks_no_other_server() -> None:
-    assert SITE["theme"]["font"] is False
-    assert "offline" in SITE["plugins"]
-    assert SITE["strict"] is True
+    settings = (ROOT / "packaging/site/mkdocs.yml").read_text()
+    assert "\n  font: false" in settings
+    assert "\n  - offline" in settings
+    assert "\nstrict: true" in settings
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
