@@ -138,7 +138,9 @@ class Publishers:
         meta = Meta(post.publisher, how.properties, "", how.group, post.parcel)
         for payload, failure in zip(post.payloads, failures, strict=True):
             if failure is not None:
-                self._store.bury_failed(queue, payload, meta, failure.text, how.priority, topic, now)
+                letters, block, index = self._store.bury_failed(queue, payload, meta, failure.text, how.priority, topic, now)
+                if how.parents:  # they end as those of any child do
+                    self._workflow.put(letters, block, index, post.publisher, how.parents, committer.gate)
                 log.warning(
                     "event=queue-check-failed queue=%s publisher=%s text=%s",
                     quoted(post.name),

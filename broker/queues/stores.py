@@ -427,12 +427,15 @@ class Stores:
         """See `LogStore`."""
         return self.of(queue).history(queue, position)
 
-    def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, topic: bytes, now: int) -> None:
-        """A message that fails the checks of its queue, and cannot be refused any more, is a dead letter."""
+    def bury_failed(
+        self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, topic: bytes, now: int
+    ) -> tuple[Queue, Block, int]:
+        """A message that fails the checks of its queue, and cannot be refused any more, is a dead letter: where it is."""
         queue.counts["refused"] += 1
         queue.counts["dead"] += 1
         dead = failed_meta(queue.name, meta, now, why)
-        self.queues[queue.rules.dead_letters].put([payload], dead, now, topic, priority, delay=0)
+        letters = self.queues[queue.rules.dead_letters]
+        return letters, *letters.put([payload], dead, now, topic, priority, delay=0)
 
     # ---- all of them
 

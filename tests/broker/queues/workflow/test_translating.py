@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mqmesh import Hooks, QueueMessage, Translation
 from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.queues.checks.checks import Checks
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
@@ -187,3 +189,24 @@ def test_translations_that_cannot_be_are_refused(pairs: list[tuple[str, str]]) -
     found.translations = [Translation(source, target, invoice) for source, target in pairs]
     with pytest.raises(ValueError, match="translation"):
         Site(hooks=[found])
+
+
+async def test_a_child_that_fails_the_checks_elsewhere_is_a_dead_letter_and_its_parent_is_done(tmp_path: Path) -> None:
+    billing = settings(tmp_path / "2", billing=Rules(dead_letters="wrong"), wrong=Rules())
+    billing.checks["billing"] = Checks(largest=12)
+    listen, mesh = f"unix://{tmp_path}/socket", MeshSettings("m", KEY, silence=1000, start_wait=0.0)
+    peer = replace(mesh, peers=[PeerSettings(listen)])
+    async with (
+        Site(listen, mesh=(1, mesh), store=MemoryStore(), queues=settings(tmp_path / "1", orders=Rules()), hooks=hooks()) as site,
+        Site(mesh=(2, peer), store=MemoryStore(), queues=billing) as home,
+    ):
+        await until(lambda: shell(site).name_of("$queue/billing") is not None)
+        clerk = await home.client("clerk")
+        await clerk.subscribe("$queue/billing", qos=1)
+        await clerk.subscribe("$queue/wrong", qos=1)
+        await put(await site.client("shop"), b"a crane", b"2")
+        found = await clerk.messages(2)
+        assert sorted(one.payload for one in found) == [b"invoice of 2", b"invoice of a crane"]
+        orders = shell(site).store.queues["orders"]
+        await until(lambda: orders.counts["done"] == 2)
+        assert orders.held == 0
