@@ -107,11 +107,14 @@ class Elsewhere(Exception):
 class Routes(Protocol):
     """The ways of messages (`route.py`)."""
 
-    def out(self, message: Message) -> list[tuple[Step, ...]]:
-        """The way to each recipient, which is its last step. Raises Refusal."""
+    def out(self, message: Message, now: int) -> list[tuple[Step, ...]]:
+        """The way to each recipient; the service of its last step answers for it. Raises Refusal."""
 
-    def back(self, request: Header, response: Message) -> tuple[Step, ...]:
+    def back(self, request: Header, response: Message, now: int) -> tuple[Step, ...]:
         """The services between a recipient and the sender of its request. Raises Refusal."""
+
+    def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int) -> tuple[Step, ...]:
+        """The steps of a way, of which the one at `at` is next, with what its service's rules make of the message now. Raises Refusal."""
 
     def refuses_duplicates(self, service: str) -> bool:
         """Whether a service wants a second post with one handle refused."""
@@ -207,7 +210,8 @@ class Exchange:
             text = f"handle {header.handle!r} was posted before: it is call {known.id} of session {known.session}"
             raise Refusal(Code.DUPLICATE, text, "give each message a handle of its own")
         session = self._session_of(header, vouched)
-        ways = self._routes.out(message)
+        ways = self._routes.out(message, now)
+        expires = min(expires, max(expires if way[-1].expires is None else way[-1].expires for way in ways))  # rules make it earlier
         fresh = self._fresh(len(ways) + 1, now)
         if not session:
             session = self.ids.session(now)
@@ -263,7 +267,7 @@ class Exchange:
         """The service that has a branch has worked on it: the next one gets it."""
         state, hop = TABLE[branch.state, Input.ANSWER], branch.hop
         if branch.state is State.OUT and branch.at == len(branch.out) - 1:
-            way = self._routes.back(call.header, answer)
+            way = self._routes.back(call.header, answer, now)
             fresh = self._fresh(1, now)
             hop.ended = now
             branch.back, branch.at, branch.message = way, 0, None
@@ -276,6 +280,11 @@ class Exchange:
             following = changed(branch.step, call.header.access, branch.message, answer)
             branch.state = state
             branch.at += 1
+            try:
+                self._arrive(call, branch, following, now)
+            except Refusal as refusal:
+                self._step(call, branch, Input.ERROR, fresh, now, refusal.code, refusal.what)
+                return
         if branch.state is State.BACK and branch.at == len(branch.back):
             self._respond(call, branch, Kind.RESPONSE, following, fresh, now)
             branch.state, branch.message = TABLE[branch.state, Input.ARRIVED], None
@@ -342,6 +351,14 @@ class Exchange:
         """New identifiers: all of them, or a Refusal."""
         return [self.ids.one(now) for _ in range(many)]
 
+    def _arrive(self, call: Call, branch: Branch, message: Message, now: int) -> None:
+        """A message comes to the next service of a branch. Raises Refusal."""
+        known = replace(message, header=replace(call.header, context={}) if branch.state is State.OUT else message.header)
+        if branch.state is State.OUT:
+            branch.out = self._routes.arrive(known, branch.out, branch.at, now)
+        else:
+            branch.back = self._routes.arrive(known, branch.back, branch.at, now)
+
     def _give(self, call: Call, branch: Branch, message: Message, fresh: list[str], now: int) -> None:
         """Deliver to the service of a branch's step. What is still needed of the message is kept."""
         step = branch.step
@@ -351,11 +368,15 @@ class Exchange:
         if branch.message is not None and parts is None and all(one.change is None for one in call.header.access.values()):
             branch.message = replace(message, body=Part(b""), attachments=())  # all of it is what the service makes of it
         to = replace(step.to, visible=parts)
-        header = replace(call.header, kind=call.header.kind if branch.state is State.OUT else Kind.RESPONSE)
+        expires = call.expires if step.expires is None else min(step.expires, call.expires)
+        header = replace(call.header, expires=expires)
         if branch.state is State.BACK:
-            header = replace(header, sender=branch.recipient, services=(), expires=None, topic=message.header.topic or header.topic)
+            topic = message.header.topic or header.topic
+            header = replace(header, kind=Kind.RESPONSE, sender=branch.recipient, services=(), expires=None, topic=topic)
+        if step.topic is not None:
+            header = replace(header, topic=step.topic)
         sent = delivered(replace(message, header=header), to, call.session, call.id, hop.id, step.context)
-        self._actions.append(Deliver(step.to.service, sent, call.expires))
+        self._actions.append(Deliver(step.to.service, sent, expires))
 
     def _respond(self, call: Call, branch: Branch, kind: Kind, message: Message, fresh: list[str], now: int) -> None:
         """Deliver to the sender: the response, or the error."""

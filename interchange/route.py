@@ -30,28 +30,12 @@ from .calls import Step
 from .message import Declaration, Kind, Message
 from .refusals import Code, Refusal
 from .rules.actions import IN, OUT, Exclude, Include, Redirect, Reject, SetContext, SetExpiry, SetTopic
-from .rules.rules import EMPTY, Rule, Script
+from .rules.routing import Routing
+from .rules.rules import Rule
 from .rules.view import Budget, Content, Facts, plain_type
 
 DEEPEST = 16  # services that include each other in turn
 MOST_SERVICES = 1024  # invocations of one message, those of all recipients together
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """What the registry says of a service that routes need.
-
-    dynamic: its rules are evaluated when the message comes to it, not at the post.
-    includes: patterns of services that may be included into its part of a route, with the parts that they may see (None: all); None: any.
-    needs: what the post must have had: `tls`, `password`, `certificate` (l. 84).
-    revision: of its rules.
-    """
-
-    script: Script = EMPTY
-    dynamic: bool = False
-    includes: Mapping[str, frozenset[str] | None] | None = None
-    needs: frozenset[str] = frozenset()
-    revision: int = 0
 
 
 class Services(Protocol):
@@ -266,7 +250,7 @@ class Calculation:
         if not frame.proven:
             self._services.check_reaches(frame.invoker, service)
             self._check_needs(service)
-        if self._services.routing(service).dynamic:
+        if self._services.routing(service).dynamic and not frame.proven:
             self._note(Invocation(frame.role, frame.chain, waits=True))
             steps.append(self._step(frame, state, dynamic=True))
         else:

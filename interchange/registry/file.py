@@ -10,6 +10,13 @@ callers = ["shop/*"]              # services that may send to it; left out: all
 duplicates = "take"               # or "refuse", the default: a second post with one handle
 form = "json"                     # or "properties", the default: how it gets messages (MQTT 3.1.1: json)
 suspended = false
+includes = {"map/*" = true, "score/*" = ["body"]}  # services that may be included into its part of a route; left out: all
+routing = "dynamic"               # or "static", the default: its rules are evaluated when the message comes, or at the post
+
+[[services."bank/credit".rules]]  # in their sequence (`rules/`)
+name = "strangers are filtered"
+when = {not = {header = "sender.organisation", equals = "shop"}}
+then = [{include = "filter/names"}]
 """
 
 from __future__ import annotations
@@ -19,6 +26,8 @@ from pathlib import Path
 from ...base.settings import Section, read
 from ..reading import service_name
 from ..refusals import Refusal
+from ..rules.routing import Routing, read_includes
+from ..rules.rules import read_script
 from .records import ANYBODY, Registry, Service
 
 ALERTS = "/alerts"  # ends the topic of a queue's alerts
@@ -49,6 +58,18 @@ def _service(table: Section, name: str, site: str) -> Service:
         one.choice("duplicates", ("refuse", "take"), "refuse") == "refuse",
         one.choice("form", ("properties", "json"), "properties") == "json",
         one.flag("suspended", False),
+        _routing(one),
     )
     one.done()
     return found
+
+
+def _routing(one: Section) -> Routing:
+    rules = [rule.table for rule in one.sections("rules")]
+    includes = one.section("includes").table if one.has("includes") else None
+    dynamic = one.choice("routing", ("static", "dynamic"), "static") == "dynamic"
+    try:
+        known = None if includes is None else read_includes(includes, "includes")
+        return Routing(read_script(rules), dynamic, known)
+    except Refusal as refusal:
+        raise one.error(refusal.what.partition(":")[0], str(refusal)) from None

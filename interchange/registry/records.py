@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...base.wildcards import fits
 from ..refusals import Code, Refusal
+from ..rules.routing import NO_RULES, Routing
 
 ANYBODY = "*"
 
@@ -22,6 +23,7 @@ class Service:
     refuses_duplicates: a second post of one handle is refused.
     as_json: what is delivered is one JSON object, as clients of MQTT 3.1.1 need it.
     suspended: it neither sends nor gets anything new.
+    routing: its rules, and what they may do.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Service:
     refuses_duplicates: bool = True
     as_json: bool = False
     suspended: bool = False
+    routing: Routing = NO_RULES
 
     def is_spoken_for_by(self, user: str | None) -> bool:
         """Whether a user acts as this service. user: a proven name; None: nobody is asked for one."""
@@ -63,6 +66,11 @@ class Registry:
         if said is None and mine:
             raise Refusal(Code.NOT_THE_SENDER, "sender is missing", f"say which one posts: {', '.join(mine[:10])}")
         raise Refusal(Code.NOT_THE_SENDER, f"sender: {str(said)[:200]!r} is not a service of this user", "post as a service of yours")
+
+    def routing(self, service: str) -> Routing:
+        """The rules of a service. A sender that is gone since has none."""
+        known = self.services.get(service)
+        return NO_RULES if known is None else known.routing
 
     def check_sends(self, sender: str) -> None:
         """Raise Refusal if a service may not post anything new."""

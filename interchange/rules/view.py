@@ -18,7 +18,7 @@ from ..refusals import Code, Refusal
 from .paths import GROUPS, Path, XmlTree, character_data, walk_json
 from .values import CONVERT, Value
 
-LARGE = 1 << 17  # bytes of a part that is parsed here; a larger one is parsed in another process
+LARGE = 1 << 18  # bytes of a part that is parsed here; a larger one is parsed in another process
 LARGEST = 16 << 20  # bytes of a part that is parsed at all; paths into a larger one lead nowhere
 BUDGET = 2_000_000  # units of about 8 ns that the rules of one message may take
 LEAF = 10  # units of one comparison

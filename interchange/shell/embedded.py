@@ -31,11 +31,11 @@ from ...mqtt.batch.run import Run
 from ...store.base import StoreError
 from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
 from ..faces import mqtt
-from ..header_routes import HeaderRoutes
 from ..identifiers import Identifiers, first_count
 from ..message import Header, Kind, Message
 from ..refusals import Code, Refusal
 from ..registry.file import load
+from ..rule_routes import RuleRoutes
 from .homes import Homes, Told
 from .keeping import Keeping
 from .outbox import Outbox
@@ -99,7 +99,7 @@ class Interchange:
             self._born, last = kept.counts or (first_count(self.now()), 0)
             ids = Identifiers(home, last, partial(secrets.token_hex, 8))
             ended = int(1000 * self._settings.retention)
-            self.exchange = Exchange(ids, HeaderRoutes(lambda: self.registry), self._born, ended, self._settings.ended)
+            self.exchange = Exchange(ids, RuleRoutes(lambda: self.registry), self._born, ended, self._settings.ended)
             self.exchange.restore(kept.calls)
             self._outbox.restore(kept.out)
             if site.mesh is not None:

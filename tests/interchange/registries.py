@@ -6,7 +6,8 @@ from typing import Any
 
 from mqmesh.interchange.message import Declaration, Header, Kind, Message, Part
 from mqmesh.interchange.refusals import Code, Refusal
-from mqmesh.interchange.route import Calculation, Routing
+from mqmesh.interchange.route import Calculation
+from mqmesh.interchange.rules.routing import Routing
 from mqmesh.interchange.rules.rules import read_script
 
 ALWAYS = {"header": "kind", "exists": True}

@@ -22,14 +22,17 @@ class Ways:
         self.backward: tuple[str, ...] = ()
         self.strict = True
 
-    def out(self, message: Message) -> list[tuple[Step, ...]]:
+    def out(self, message: Message, now: int) -> list[tuple[Step, ...]]:
         header = message.header
         if any(one.service == "nobody/there" for one in header.recipients):
             raise Refusal(Code.UNKNOWN_SERVICE, "nobody/there")
         return [tuple(Step(one) for one in (*header.services, to)) for to in header.recipients]
 
-    def back(self, request: Header, response: Message) -> tuple[Step, ...]:
+    def back(self, request: Header, response: Message, now: int) -> tuple[Step, ...]:
         return tuple(Step(Declaration(one)) for one in self.backward)
+
+    def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int) -> tuple[Step, ...]:
+        return steps
 
     def refuses_duplicates(self, service: str) -> bool:
         return self.strict

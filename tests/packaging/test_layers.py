@@ -85,8 +85,10 @@ RANKS = {
     "interchange": (
         "__init__",
         "shell",
-        "exchange header_routes route",
-        "calls faces registry rules",
+        "exchange rule_routes",
+        "route",
+        "calls faces registry",
+        "rules",
         "message",
         "deadlines identifiers reading",
         "refusals",

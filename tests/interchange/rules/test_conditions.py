@@ -230,7 +230,7 @@ def test_values_of_a_large_body_are_found_elsewhere() -> None:
             }
         ]
     )
-    body = Part(json.dumps({"filler": "x" * (1 << 17), "a": 1, "b": 2}).encode())
+    body = Part(json.dumps({"filler": "x" * (1 << 18), "a": 1, "b": 2}).encode())
     message = Message(Header(Kind.REQUEST, "shop/orders"), body)
     rules = script.incoming
     with pytest.raises(NeedsValues) as caught:

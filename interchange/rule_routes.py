@@ -1,0 +1,54 @@
+"""The routes of an exchange, from the rules of the services that the registry knows (`route.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from .calls import Step
+from .message import Declaration, Header, Message
+from .refusals import Code, Refusal
+from .registry.records import Registry
+from .route import Calculation
+from .rules.view import LARGE, NeedsValues
+
+T = TypeVar("T")
+Ways = list[tuple[Step, ...]]
+
+
+class RuleRoutes:
+    """See `Routes`. registry: gives the services that are known now."""
+
+    def __init__(self, registry: Callable[[], Registry]) -> None:
+        self._registry = registry
+
+    def out(self, message: Message, now: int) -> Ways:
+        ways = _calculated(lambda: Calculation(self._registry(), message, now).route().ways())
+        return [self.arrive(message, way, 0, now) for way in ways]
+
+    def back(self, request: Header, response: Message, now: int) -> tuple[Step, ...]:
+        to = Declaration(request.sender)
+        header = replace(response.header, recipients=(to,), topic=response.header.topic or request.topic)
+        known = replace(response, header=header)
+        (way,) = _calculated(lambda: Calculation(self._registry(), known, now).back(request.sender).ways())
+        last = next((at for at, step in enumerate(way) if step.chain == (request.sender,)), len(way))  # the exchange delivers that one
+        return self.arrive(known, way[:last], 0, now)
+
+    def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int) -> tuple[Step, ...]:
+        while at < len(steps) and steps[at].dynamic:
+            before = steps
+            steps = _calculated(lambda: Calculation(self._registry(), message, now).arrive(before, at))  # noqa: B023 - called at once
+        return steps
+
+    def refuses_duplicates(self, service: str) -> bool:
+        return self._registry().services[service].refuses_duplicates
+
+
+def _calculated(calculate: Callable[[], T]) -> T:
+    try:
+        return calculate()
+    except NeedsValues:
+        raise Refusal(
+            Code.TOO_LARGE, "rules of this route look into a part that is too large", f"at most {LARGE:,} bytes of JSON or XML"
+        ) from None
