@@ -18,6 +18,8 @@ ACK_KILLS ?= 100
 FLIPS ?= 500
 # How many times each broker with a queue is killed, and each home of a queue with several ones harmed.
 QUEUE_KILLS ?= 20
+# How many times a broker with an interchange is killed.
+INTERCHANGE_KILLS ?= 100
 # Seconds for each part of `make fuzz`.
 FOR ?= 600
 # `make demo SPARK=0` leaves out the last act, and does not install what it needs.
@@ -90,6 +92,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m tests.simulation --mode recipients --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode queues --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode clones --seeds $(SEEDS) --start $(SEED)
+	MQMESH_INTERCHANGE_KILLS=$(INTERCHANGE_KILLS) MQMESH_INTERCHANGE_SEEDS=10000 $(BIN)/pytest --timeout=7200 tests/faults/kills/test_kill_interchange.py tests/interchange/test_simulation.py
 	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/kills/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
 	MQMESH_WORKER_KILLS=100 MQMESH_SEED=$(SEED) $(BIN)/pytest tests/faults/test_workers.py
 	MQMESH_QUEUE_KILLS=$(QUEUE_KILLS) $(BIN)/pytest --timeout=14400 tests/faults/test_kill_queues.py tests/faults/test_kill_queues_across_sites.py tests/faults/test_two_homes.py
