@@ -13,8 +13,10 @@ import msgpack
 REQUEST = "metabroker/request/"
 RESPONSE = "metabroker/response/"
 STATUS = "metabroker/status/"
+PEER = "metabroker/peer/"
 CONNECT = REQUEST + "connect"
 IDENTITY = "mqmesh-client"  # user property of a connect request: who sent it. Only the community broker writes it
+SITE = "mqmesh-site"  # another one: at which broker its sender is
 PUBLICATION = "/publish"  # ends the topic of a request to publish and of an incoming publication
 ANSWERS = {  # verb of a request -> verb of its answer
     "publish": "puback",

@@ -7,6 +7,7 @@ sessions that belong to whoever knows their identifiers:
     metabroker/response/CLIENT/...      only the metabroker publishes; only the client of that identifier subscribes
     metabroker/response/SESSION/...     the same for 32 hexadecimal digits, which nobody can guess: the client that spells them out first
     metabroker/request/SESSION/...      where a client has subscriptions to the session's answers, nobody else publishes
+    metabroker/peer/...                 only metabrokers publish and subscribe
     metabroker/status/...               only the metabroker publishes; anyone subscribes
 
 The metabroker is the client with the identifier in the configuration, and its CONNECT has to show the password. As with topics that
@@ -26,7 +27,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.interchange import INBOX as INBOX_NAME
-from ...base.metabroker import CONNECT, IDENTITY, REQUEST, RESPONSE, STATUS
+from ...base.metabroker import CONNECT, IDENTITY, PEER, REQUEST, RESPONSE, SITE, STATUS
 from ...base.queues import PREFIX
 from ...base.quoting import quoted
 from ...base.refusals import Refusals, host_of
@@ -49,7 +50,7 @@ log = logging.getLogger("mqmesh.broker")
 
 ROOT = "metabroker"
 INBOX = PREFIX + INBOX_NAME
-RESERVED = (REQUEST, RESPONSE)
+RESERVED = (REQUEST, RESPONSE, PEER)
 SESSION = re.compile(r"[0-9a-f]{32}")
 
 
@@ -73,6 +74,7 @@ class Rights(NamedTuple):
 _WRITERS = "only the metabroker publishes below metabroker/response/"
 _BOUND = "this session of the metabroker is another client's"
 _SPEAKERS = "only the metabroker publishes below metabroker/status/"
+_PEERS = "only metabrokers publish and subscribe below metabroker/peer/"
 _KEPT = "messages to the metabroker are not retained"
 _INBOX = "only the interchange puts messages into the inboxes of services: post them to interchange/post"
 _READERS = "only the metabroker subscribes below metabroker/request/"
@@ -98,6 +100,7 @@ class Access:
         if settings is not None:
             self._response = Rights(frozenset((settings.client,)), False, False, _WRITERS)
             self._status = Rights(frozenset((settings.client,)), True, False, _SPEAKERS)
+            self._peer = Rights(frozenset((settings.client,)), True, False, _PEERS)
             self._request = Rights(None, False, False, _KEPT)
             self._connect = Rights(None, False, True, _KEPT)
 
@@ -148,6 +151,8 @@ class Access:
             return None
         if levels[1] == "request":
             return _READERS
+        if levels[1] == "peer":
+            return _PEERS
         if levels[1] in ("+", "#"):
             return _OWN
         if levels[1] != "response":
@@ -192,6 +197,8 @@ class Access:
             return self._status if self._settings is not None and topic.startswith(STATUS) else None
         if topic.startswith(RESPONSE):
             return self._response
+        if topic.startswith(PEER):
+            return self._peer
         return self._connect if topic == CONNECT else self._request
 
     def bound(self, owners: frozenset[str]) -> Rights:
@@ -214,8 +221,11 @@ class Access:
         return rest.partition("/")[0] != "connack" or client_id == name or (client_id is not None and SESSION.fullmatch(name) is None)
 
 
-def identified(properties: PublishProperties | None, client_id: str) -> bytes:
-    """A block of PUBLISH properties, without the expiry, that says who sent the message; the client's own word on that is left out."""
-    pairs = [] if properties is None else [pair for pair in properties.user_properties if pair[0] != IDENTITY]
+def identified(properties: PublishProperties | None, client_id: str, site: str = "") -> bytes:
+    """A block of PUBLISH properties, without the expiry, that says who sent the message; the client's own word on that is left out.
+
+    site: the broker of a mesh that the client is connected to; empty: there is no mesh.
+    """
+    pairs = [] if properties is None else [pair for pair in properties.user_properties if pair[0] not in (IDENTITY, SITE)]
     rest = b"" if properties is None else strip(properties.without_expiry, Property.USER_PROPERTY)
-    return rest + encode_properties({Property.USER_PROPERTY: [*pairs, (IDENTITY, client_id)]})
+    return rest + encode_properties({Property.USER_PROPERTY: [*pairs, *([(SITE, site)] if site else []), (IDENTITY, client_id)]})

@@ -224,7 +224,7 @@ def take_run(
             return -1
         route = begun
     if route.rights is not None and route.rights.identified:
-        block = identified(properties, connection.client_id)
+        block = identified(properties, connection.client_id, site.guard.site if site.mesh is not None else "")
         raw_version = 0
     size = stop - position
     offset = payload - position

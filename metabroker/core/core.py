@@ -19,6 +19,8 @@ from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, response_topic
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ...store.records import StoredDelivery, StoredRun
+from ..peers.members import account_of, key_of, own_account
+from ..peers.roster import Request, Roster
 from ..policy import Policy, Rule
 from ..protocol import bodies
 from ..protocol.bodies import BodyError
@@ -32,6 +34,8 @@ from .state import CoreState
 from .subscriptions import Subscriptions
 
 LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
+MOVED = "the metabroker that had this session is gone: connect again"
+AWAY = "the metabroker that has this durable session is away; the session waits for it"
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
@@ -39,11 +43,15 @@ class Core:
     """The machine. new_id: gives identifiers that nobody can guess. changes, offset: see `CoreState`.
 
     by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know only clients.
+    roster: of the other metabrokers; None: there are none.
     """
 
     by_client = False
 
-    def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
+    def __init__(
+        self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0, roster: Roster | None = None
+    ) -> None:
+        self.roster = roster or Roster()
         self._state = state = CoreState(policy, changes, offset)
         self.policy, self.counts, self.persistence = policy, state.counts, state.persistence
         self.sessions, self.remotes = state.sessions, state.remotes
@@ -62,10 +70,11 @@ class Core:
         has been put is kept."""
         self.hear(1, now)
         self._state.late = False
+        request = Request(topic, body, properties or {})
         if topic == CONNECT:
-            self._connect(body, now, bodies.sender_of(properties or {}))
+            self._connect(request, now)
         else:
-            self._request(topic, body, now)
+            self._request(request, now)
         return self._state.late
 
     def hear(self, requests: int, now: float) -> None:
@@ -75,7 +84,8 @@ class Core:
         if self.persistence is not None:
             self.persistence.heard(now)
 
-    def _request(self, topic: str, body: bytes, now: float) -> None:
+    def _request(self, request: Request, now: float) -> None:
+        topic, body, _ = request
         state = self._state
         session_id, _, verb = topic.removeprefix(REQUEST).rpartition("/")
         if verb not in ANSWERS or not topic.startswith(REQUEST) or not 0 < len(session_id) <= LONGEST_SESSION:
@@ -83,6 +93,11 @@ class Core:
             return
         session = self.sessions.get(session_id)
         if session is None or session_id in session.remote.joining:
+            if session is None and not self.roster.session(session_id, request):
+                return
+            if session_id in self.roster.away:
+                state.refuse(session_id, verb, None, Code.REMOTE_UNREACHABLE, AWAY)
+                return
             if verb == "publish" and self.publishing.publish_without_session(session_id, body):
                 return
             state.refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")
@@ -117,8 +132,8 @@ class Core:
 
     # Connect
 
-    def _connect(self, body: bytes, now: float, sender: str | None) -> None:
-        client = None
+    def _connect(self, asked: Request, now: float) -> None:
+        body, sender, client = asked.body, bodies.sender_of(asked.properties), None
         limits = self.policy.limits
         try:
             if len(body) > limits.body:
@@ -139,8 +154,10 @@ class Core:
         except BodyError as error:
             if client is None:
                 self._state.do(LogLine(True, f"event=request-ignored request=connect error={str(error)!r}", "connect ignored"))
-            else:
+            elif self.roster.speaks(client):
                 self._no_session(client, Code.MALFORMED, str(error))
+            return
+        if not self.roster.connect(asked, client, name, (request.username, request.password), bodies.site_of(asked.properties), now):
             return
         rule = self.policy.rule(client, name)
         if rule is None:
@@ -152,6 +169,9 @@ class Core:
         if request.durable:
             if self.persistence is None:
                 self._no_session(client, Code.NOT_SUPPORTED, "this metabroker keeps nothing: it has no folder for data")
+                return
+            if not request.clean and self.roster.absent(client, name, (request.username, request.password)):
+                self._no_session(client, Code.REMOTE_UNREACHABLE, AWAY)
                 return
             earlier = self._durable_session(client, credentials)
             if earlier is not None and not request.clean:
@@ -166,6 +186,8 @@ class Core:
 
     def _not_theirs(self, client: str, sender: str) -> None:
         """A request in another client's name: it hears nothing of it, and nothing counts for it."""
+        if not self.roster.speaks(client):
+            return
         code = Code.REFUSED_BY_POLICY
         text = f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"
         self._state.do(LogLine(True, text, f"name {sender}"))
@@ -223,6 +245,7 @@ class Core:
         self.sessions[id_] = session
         self._clients[client] = self._clients.get(client, 0) + 1
         remote.sessions.add(id_)
+        self.roster.begin(id_, client, key_of_remote(remote.credentials), bool(durable))
         return session
 
     def reach(self, remote: Remote) -> None:
@@ -369,6 +392,7 @@ class Core:
         remote.sessions.discard(session.id)
         remote.joining.pop(session.id, None)
         self._state.log_session("end", session)
+        self.roster.end(session.id)
         if self.persistence is not None:
             self.persistence.forget_session(session)
         if not remote.sessions and (remote.up or not remote.ready or self.persistence is None):
@@ -409,6 +433,29 @@ class Core:
     def note(self, text: str) -> None:
         """A warning for the log."""
         self._state.do(LogLine(True, text))
+
+    # Other metabrokers
+
+    def on_peers(self, now: float) -> list[Request]:
+        """What others said has been heard: tell clients of those that are gone. Returns requests that are to be decided now."""
+        roster = self.roster
+        dead, roster.dead = roster.dead, []
+        again, roster.again = roster.again, []
+        for member in dead:
+            self._state.do(LogLine(False, f"event=metabroker-gone number={member.number:08x} sessions={len(member.sessions)}"))
+            for session_id, note in roster.move(member):
+                if session_id in self.sessions:
+                    continue
+                if note.durable:
+                    self._state.answer(session_id, "status", code=Code.REMOTE_UNREACHABLE, reason=AWAY)
+                else:
+                    self._state.answer(session_id, "status", code=Code.SESSION_ENDED, reason=MOVED)
+        if roster.outlived:
+            roster.outlived = False
+            for session in [one for one in self.sessions.values() if one.durable is None]:
+                self._state.tell_status(session, Code.SESSION_ENDED, MOVED)
+                self._end(session)
+        return again
 
     # What remotes say
 
@@ -506,3 +553,9 @@ class Core:
                 self.reach(remote)
         self.publishing.unanswered.on_timer(now)
         self._next_look = now + 1.0
+
+
+def key_of_remote(credentials: Credentials) -> bytes:
+    """What sessions have in common that share a connection, as other metabrokers know it."""
+    rule = credentials.rule
+    return key_of(credentials.remote, own_account(rule) or account_of(credentials.username, credentials.password))

@@ -7,6 +7,7 @@
     acked    SESSION                 the last publication that the client of a durable session has acknowledged
     request  SESSION 0 SEQUENCE      an identifier of a request to publish, and the code of its answer; -1: under way
     life     metabroker              how often a metabroker has begun with this store
+    life     number                  the number that tells it from other metabrokers
 
 The messages themselves are runs and deliveries: `in/SESSION` for the client, `out/SESSION` for the remote.
 What it does not know: which of them belong together (`restore.py`).

@@ -36,7 +36,7 @@ from .remote import Credentials, Remote
 from .sessions import Durable, Session
 
 LIVES = 1 << 32  # publications of a session in one life, at most
-_SELF = b"metabroker"
+_SELF, _NUMBER = b"metabroker", b"number"
 
 
 def restore(core: Core, store: Readable, now: float) -> None:
@@ -45,9 +45,12 @@ def restore(core: Core, store: Readable, now: float) -> None:
     assert persistence is not None
     persistence.heard(now)
     persistence.next_run = store.highest_run() + 1
-    life = dict(store.values(LIFE)).get(_SELF)
-    lives = read(life) + 1 if life is not None else 0
+    kept = dict(store.values(LIFE))
+    lives = read(kept[_SELF]) + 1 if _SELF in kept else 0
+    me = core.roster.me
+    me.number, me.epoch = read(kept[_NUMBER]) if _NUMBER in kept else me.number, lives
     persistence.changes.put_value(LIFE, _SELF, write(lives))
+    persistence.changes.put_value(LIFE, _NUMBER, write(me.number))
     records = {key.decode(): RemoteRecord(*read(value)) for key, value in store.values(REMOTE)}
     refused: list[Session] = []
     remotes = _sessions(core, store, records, refused, lives * LIVES, now)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ...base.metabroker import IDENTITY, PROPERTIES, pack
+from ...base.metabroker import IDENTITY, PROPERTIES, SITE, pack
 from ...mqtt.errors import MqttError
 from ...mqtt.packets import Publish
 from ...mqtt.properties import PacketKind, Properties, Property, encode_properties
@@ -90,6 +90,12 @@ def sender_of(properties: Properties) -> str | None:
     """Who sent a request, as far as the community broker says so, where only it can; None: it does not say."""
     said = [value for name, value in properties.get(Property.USER_PROPERTY, ()) if name == IDENTITY]
     return said[-1] if said else None
+
+
+def site_of(properties: Properties) -> str:
+    """At which broker of a mesh the sender of a request is, as far as that broker says so; empty: it does not say."""
+    said = [value for name, value in properties.get(Property.USER_PROPERTY, ()) if name == SITE]
+    return said[-1] if said else ""
 
 
 def is_level(client: str) -> bool:

@@ -96,6 +96,16 @@ class EmbeddedCommunity(Community):
         """See `Community`."""
         return None if self.broker is None else self.broker.config.name
 
+    @property
+    def place(self) -> str:
+        """See `Community`."""
+        return f"{self.login.client_id} inside {self.inside}"
+
+    @property
+    def patient(self) -> bool:
+        """See `Community`."""
+        return self.broker is not None and self.broker.site.mesh is not None
+
     def note(self, text: str) -> None:
         """See `Community`."""
         journal = None if self.broker is None else self.broker.context.journal

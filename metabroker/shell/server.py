@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from ...base.address import REMOTE, Address, parse_address
-from ...base.metabroker import REQUEST, Code
+from ...base.metabroker import PEER, REQUEST, Code
 from ...base.refusals import Refusals
 from ...mqtt.packets import Publish
 from ..connectors.connector import Connector, Owner
@@ -47,6 +48,8 @@ from ..core.restore import restore
 from ..mqtt.client import ClientMachine
 from ..mqtt.connection import Connection
 from ..mqtt.login import Login
+from ..peers.members import reaches_of
+from ..peers.roster import BEAT, RANDOM, Roster
 from ..policy import Policy
 from ..protocol.events import BatchSettled, Dropped, Event, Message, Published, State, Subscribed, Trouble, Up
 from ..protocol.messages import IncomingRun
@@ -63,8 +66,9 @@ REPORT, LINE = 2.0, 60.0  # seconds between two reports, at least; between two o
 LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
 FAULT_PAUSE = 5.0  # seconds after a fault of a connector
+UNHEARD = "other metabrokers beside this broker are not noticed: let this client publish and subscribe there, or run one"
 STRANGER = "it does not take this client for the metabroker: see its access rules and this client's identifier and password"
-TOPIC = 65_535  # token of the community subscription
+TOPIC, PEERS = 65_535, 65_534  # tokens of the community subscriptions
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,16 @@ class Community:
     def inside(self) -> str | None:
         """Name of the broker whose process this is; None: a process of its own."""
         return None
+
+    @property
+    def place(self) -> str:
+        """Which metabroker has this place, as long as it is there: no other one."""
+        return f"{self.login.client_id} {socket.gethostname()} {self.address}"
+
+    @property
+    def patient(self) -> bool:
+        """Whether other metabrokers may be there that are not heard at once."""
+        return False
 
     def note(self, text: str) -> None:
         """Have a journal told of a line of the log; a broker in another process has none for that."""
@@ -129,14 +143,16 @@ class Server:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store = store
         changes = self._store.writer if self._store is not None else None
-        self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
+        self.roster = Roster(secrets.randbits(32), reaches_of(policy), community.place, community.inside or "", joining=True)
+        self.roster.patient = community.patient
+        self.core = Core(policy, self._new_id, changes, time.time() - self._now(), self.roster)
         self.core.by_client = community.by_client
         self._limits = policy.limits
         self._beside = community
         self._warned = Refusals(log)
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
-        self.community = community.connection(self._on_community, partial(self._community_down, community.address), self.fail)
+        self.community = community.connection(self._on_community, self._community_down, self.fail)
         self.remotes: dict[int, Connector] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
@@ -176,6 +192,9 @@ class Server:
             raise
         return server
 
+    def _new_id(self) -> str:
+        return self.roster.new_session(secrets.token_bytes(RANDOM))
+
     def fail(self, error: Exception) -> None:
         """A fault of ours: `run` ends with it, and until then nothing is done any more."""
         if not self.failed.done():
@@ -191,6 +210,7 @@ class Server:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.community.run(), name="community")
                 group.create_task(self._tick(), name="tick")
+                group.create_task(self._beat(), name="beat")
                 group.create_task(self._watch(), name="watch")
         except Exception as error:
             self.fail(error)
@@ -223,6 +243,16 @@ class Server:
         while True:
             await asyncio.sleep(TICK)
             self._on_tick()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            self._on_beat()
+
+    @_guarded
+    def _on_beat(self) -> None:
+        self.roster.tick(self._now())
+        self._carry_out()
 
     @_guarded
     def _on_tick(self) -> None:
@@ -259,6 +289,8 @@ class Server:
     def leave(self) -> None:
         """Say that the metabroker ends in order; to be called before `run` is cancelled."""
         self._tell(status.GONE, self._now())
+        self.roster.leave()
+        self._say(self._now())
         self.community.flush()
 
     # The community
@@ -270,12 +302,20 @@ class Server:
             match event:
                 case IncomingRun():
                     acknowledge = partial(self.community.machine.acknowledge_run, event.acks, event.epoch, now)
-                    if self.batch_path.on_requests(event, now):
+                    if event.topic.startswith(PEER):
+                        for body in event.payloads:
+                            self.roster.hear(event.topic, body, now)
+                        acknowledge()
+                    elif self.batch_path.on_requests(event, now):
                         self._later.append(acknowledge)
                     else:
                         acknowledge()
                 case BatchSettled(token, start, many, reason):
                     self._settled(token, start, many, reason, now)
+                case Message(publish, epoch) if publish.topic.startswith(PEER):
+                    self.roster.hear(publish.topic, publish.payload, now)
+                    if publish.qos:
+                        self.community.machine.acknowledge(publish.packet_id, epoch, now)
                 case Message(publish, epoch):
                     late = self.core.on_request(publish.topic, publish.payload, now, publish.properties)
                     if publish.qos and late:
@@ -288,7 +328,15 @@ class Server:
                     log.info("event=community-up session_present=%s", str(present).lower())
                     self._next_report, self._reported = 0.0, {}  # our will may have been published
                     if not present or self._on_ready is not None:
+                        self.community.machine.subscribe(PEER + "#", 1, 0, PEERS, now)
                         self.community.machine.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
+                    else:
+                        self.roster.connected(now)
+                case Subscribed(token, reason) if token == PEERS:
+                    self.roster.connected(now)
+                    if reason >= 0x80:
+                        self.roster.refused()
+                        log.warning("event=metabrokers-unheard topic=%s# reason=0x%02x text=%r", PEER, reason, UNHEARD)
                 case Subscribed(_, reason):
                     self._subscribed(reason)
         self._carry_out()
@@ -330,8 +378,9 @@ class Server:
             remote.machine.acknowledge_run(acks, run.epoch, now)
             self._dirty.add(run.remote)
 
-    @staticmethod
-    def _community_down(address: Address, refused: bool | None, text: str) -> None:
+    def _community_down(self, refused: bool | None, text: str) -> None:
+        self.roster.disconnected()
+        address = self._beside.address
         if refused:
             text = f"{text}: {STRANGER}"
         log.warning("event=community-down address=%s refused=%s error=%r", address, str(refused is not None).lower(), text)
@@ -407,8 +456,23 @@ class Server:
 
     # What the core wants
 
+    def _say(self, now: float) -> None:
+        """Words for other metabrokers."""
+        machine = self.community.machine
+        for topic, body, qos, retain in self.roster.take():
+            if machine.state is State.UP:
+                machine.publish(Publish(topic, body, qos, retain=retain), 0, now)
+
+    def _heed(self, now: float) -> None:
+        """Words of other metabrokers may have changed whom requests are for."""
+        for request in self.core.on_peers(now):
+            self.core.on_request(request.topic, request.body, now, request.properties)
+
     def _carry_out(self) -> None:
         now = self._now()
+        if self.roster.changed:
+            self._heed(now)
+        self._say(now)
         while actions := self.core.take():
             for action in actions:
                 # those that come for messages first; the others cost what they cost

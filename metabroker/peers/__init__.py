@@ -1,0 +1,1 @@
+"""The other metabrokers of a mesh: who of all answers a request."""

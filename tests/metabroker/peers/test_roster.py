@@ -1,0 +1,196 @@
+"""Who of several metabrokers answers: rosters on a bus that delays words at random, loses beats, breaks, and heals."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+
+import pytest
+from mqmesh.metabroker.peers.members import account_of, key_of, reaches_of
+from mqmesh.metabroker.peers.roster import BEAT, PATIENCE, RANDOM, SILENT, Request, Roster, Said
+from mqmesh.metabroker.policy import parse
+
+FAR = "mqtt://far:1883"
+POLICY = parse({"allow": [{"clients": ["*"], "remotes": ["mqtt://far:*"]}]})
+ANY = (None, None)
+
+
+class Place:
+    """One metabroker: its roster, and what it answered."""
+
+    def __init__(self, bus: Bus, number: int, site: str, policy: object = POLICY) -> None:
+        self.bus = bus
+        self.roster = Roster(number, reaches_of(policy), f"place {number}", site, joining=True)  # type: ignore[arg-type]
+        self.inboxes: dict[object, deque[tuple[Said | Request, float]]] = defaultdict(deque)  # of each speaker
+        self.alive = True
+        self.part = 0  # which hears which
+        self.answered: list[str] = []
+        self.roster.connected(bus.now)
+
+    def take(self, one: Said | Request) -> None:
+        if isinstance(one, Said):
+            self.roster.hear(one.topic, one.body, self.bus.now)
+        else:
+            self.decide(one)
+        again, self.roster.again = self.roster.again, []
+        for request in again:
+            self.decide(request)
+        self.say()
+
+    def decide(self, request: Request) -> None:
+        client, remote = request.topic.split(" ")
+        if self.roster.connect(request, client, remote, ANY, request.body.decode(), self.bus.now):
+            self.answered.append(client)
+            session = self.roster.new_session(random.randbytes(RANDOM))
+            key = self.roster.me.key(client, remote, account_of(*ANY))
+            self.roster.begin(session, client, key or key_of(remote, b""), False)
+
+    def say(self) -> None:
+        for said in self.roster.take():
+            self.bus.say(self, said)
+
+
+class Bus:
+    """Words arrive in the order of their speaker, each listener at its own pace."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.places: list[Place] = []
+        self.retained: dict[str, Said] = {}
+
+    def add(self, number: int, site: str = "", policy: object = POLICY) -> Place:
+        place = Place(self, number, site, policy)
+        for said in self.retained.values():
+            place.inboxes[said.topic].append((said, self.now))
+        self.places.append(place)
+        place.say()
+        return place
+
+    def say(self, speaker: Place, said: Said) -> None:
+        if said.retain:
+            self.retained[said.topic] = said
+            if not said.body:
+                del self.retained[said.topic]
+        self.send(said, said.topic if said.body else speaker, speaker.part, lossy=not said.qos)
+
+    def send(self, one: Said | Request, speaker: object, part: int = 0, lossy: bool = False) -> None:
+        for place in self.places:
+            if place.alive and place.part == part and not (lossy and self.random.random() < 0.05):
+                place.inboxes[speaker].append((one, self.now + self.random.random() * 0.05))
+
+    def connect(self, client: str, remote: str = FAR, site: str = "", part: int = 0) -> None:
+        self.send(Request(f"{client} {remote}", site.encode(), {}), client, part)
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.01
+            for place in [one for one in self.places if one.alive]:
+                for inbox in list(place.inboxes.values()):
+                    while inbox and inbox[0][1] <= self.now:
+                        place.take(inbox.popleft()[0])
+                if round(self.now * 100) % round(BEAT * 100) == 0:
+                    place.roster.tick(self.now)
+                    place.say()
+
+    def answers(self, client: str) -> int:
+        return sum(place.answered.count(client) for place in self.places)
+
+
+def test_one_alone_answers_at_once_and_says_little() -> None:
+    bus = Bus(1)
+    place = bus.add(1)
+    bus.connect("c")
+    bus.run(0.2)
+    assert place.answered == ["c"]
+    bus.run(10)
+    assert not place.roster.take()
+    assert place.roster.me.active
+
+
+def test_a_community_without_peers_is_served_all_the_same() -> None:
+    roster = Roster(1, reaches_of(POLICY), joining=True)
+    roster.connected(0.0)
+    request = Request("c", b"", {})
+    assert not roster.connect(request, "c", FAR, ANY, "", 0.0)
+    roster.tick(PATIENCE)
+    assert (roster.deaf, roster.again) == (True, [request])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_connect_has_one_answer_while_metabrokers_come(seed: int) -> None:
+    """And sessions of one remote and account share a metabroker."""
+    bus = Bus(seed)
+    remotes = [f"mqtt://far:{port}" for port in range(1, 9)]
+    count = 0
+    for number in range(1, 5):
+        bus.add(number)
+        for _ in range(40):
+            bus.connect(f"c{count}", bus.random.choice(remotes))
+            count += 1
+            bus.run(0.02)
+    bus.run(5)
+    assert [bus.answers(f"c{one}") for one in range(count)] == [1] * count
+    held = [key for place in bus.places for key in place.roster.me.keys]
+    assert len(held) == len(set(held)) == len(remotes)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_connects_of_one_that_dies_are_answered_by_another(seed: int) -> None:
+    bus = Bus(seed)
+    for number in (1, 2, 3):
+        bus.add(number)
+    bus.run(1)
+    owner, _ = bus.places[0].roster.owner("c", FAR, b"", "")
+    dead = next(place for place in bus.places if place.roster.me.number == owner)
+    dead.alive = False
+    bus.connect("c")
+    bus.run((SILENT + 3) * BEAT)
+    assert bus.answers("c") == 1
+    others = [place for place in bus.places if place is not dead]
+    assert all([one.number for one in place.roster.dead] == [owner] for place in others)
+
+
+def test_the_site_of_the_client_goes_first_and_what_is_held_stays() -> None:
+    bus = Bus(3)
+    north, south = bus.add(1, "north"), bus.add(2, "south")
+    bus.run(1)
+    for number in range(8):
+        bus.connect(f"n{number}", f"mqtt://far:{number + 1}", "north")
+    bus.run(0.2)
+    assert (len(north.answered), len(south.answered)) == (8, 0)
+    bus.connect("s", "mqtt://far:1", "south")
+    bus.connect("t", "mqtt://far:9", "south")
+    bus.run(0.2)
+    assert (north.answered[8:], south.answered) == (["s"], ["t"])
+
+
+def test_only_those_whose_policy_reaches_the_remote_answer() -> None:
+    bus = Bus(4)
+    bus.add(1)
+    near = bus.add(2, policy=parse({"allow": [{"clients": ["*"], "remotes": ["mqtt://near:*"]}]}))
+    bus.run(1)
+    for number in range(5):
+        bus.connect(f"c{number}", f"mqtt://near:{number + 1}")
+    bus.connect("nobody", "mqtt://elsewhere:1")
+    bus.run(0.2)
+    assert set(near.answered) >= {f"c{number}" for number in range(5)}
+    assert bus.answers("nobody") == 1
+
+
+def test_one_that_is_taken_for_dead_speaks_up_and_hears_that_its_clients_were_moved() -> None:
+    bus = Bus(5)
+    one, other = bus.add(1), bus.add(2)
+    bus.run(1)
+    one.part = 1
+    bus.run(3)
+    assert [dead.number for dead in other.roster.dead] == [1]
+    other.roster.move(other.roster.dead.pop())
+    one.part = 0
+    bus.run(3)
+    assert (list(one.roster.members), list(other.roster.members)) == ([2], [1])
+    assert one.roster.outlived
+    bus.connect("c")
+    bus.run(0.2)
+    assert bus.answers("c") == 1
