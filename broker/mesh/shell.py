@@ -47,7 +47,7 @@ from .peer_message import PeerMessages
 from .rate import RateLimiter
 from .receipts import Receipts
 from .returned import Returned
-from .status import Watchman, status_of, words_of
+from .status import status_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +149,6 @@ class MeshShell:
         self.recipients: Watched | None = None
         self.queues: Sites | None = None
         self._waking = False
-        self.watchman = Watchman(self)
         self.receipts = Receipts(context, self.node, connections, settings.receipts_wait, settings.receipts_kept)
         self.node.reserve(router.access.reserved)
         router.receipts = self._wants_receipts
@@ -625,7 +624,6 @@ class MeshShell:
     def _say_status(self, at: float) -> None:
         self.context.now = self.now()
         self.incoming.weigh()
-        self.watchman.look()
         topic = "$SYS/broker/mesh/status" if self.config.worker is None else "$SYS/broker/workers/status"
         text = json.dumps(self.status(), separators=(",", ":"), sort_keys=True)
         self.context.say(topic, text)

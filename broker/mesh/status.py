@@ -5,7 +5,6 @@ Times are in seconds since 1970, so that a mesh in which nothing happens has one
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from ...base.metabroker import CONNECT
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
     from ...mesh.topology.rules import LinkRules
     from .link import LinkProtocol
     from .shell import MeshShell
-
-
-log = logging.getLogger("mqmesh.mesh")
-
-
-SEVERAL = "each answers every request, so that clients get wrong answers: one serves all sites of a mesh, end the others"
 
 
 def status_of(shell: MeshShell) -> dict[str, object]:
@@ -78,7 +71,7 @@ def _up(link: LinkProtocol) -> dict[str, object]:
 
 
 def metabrokers(shell: MeshShell) -> list[int]:
-    """The brokers, by number, whose metabroker gets what clients here ask now: there should be one, as each of several answers."""
+    """The brokers, by number, whose metabrokers hear what clients here ask; one of them answers."""
     router = shell.router
     if not router.access.reserved:
         return []  # topics as any others: whoever subscribes to all gets requests too
@@ -86,22 +79,6 @@ def metabrokers(shell: MeshShell) -> list[int]:
     here = bool((router.routes.get(topic) or router.route(topic)).targets)
     elsewhere = [number for number in numbers(shell.node.interested(CONNECT)) if shell.node.reachable(number)]
     return sorted([shell.identity.number] * here + elsewhere)
-
-
-class Watchman:
-    """Says once when several metabrokers answer the clients of one mesh, and again when there are others."""
-
-    def __init__(self, shell: MeshShell) -> None:
-        self._shell = shell
-        self._said: list[int] = []
-
-    def look(self) -> None:
-        """Interest or the mesh has changed."""
-        found = metabrokers(self._shell)
-        if len(found) > 1 and found != self._said:
-            names = ",".join(self._shell.node.name(number) for number in found)
-            log.error("event=several-metabrokers brokers=%s text=%s", names, SEVERAL)
-        self._said = found
 
 
 def _tenths(wall: float | None) -> float | None:

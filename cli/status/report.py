@@ -251,11 +251,6 @@ def _mesh_troubles(mesh: Mapping[str, Any] | None) -> list[str]:
         if not member["live"]:
             waiting = f", waiting for it: {counted(member['open'], 'message')}" if member["open"] else ""
             found.append(f"{member['name']} (number {member['number']}) cannot be reached{waiting}")
-    several = mesh["metabrokers"]
-    if len(several) > 1:
-        names = {member["number"]: member["name"] for member in mesh["members"]}
-        at = " and ".join(str(names.get(number, number)) for number in several)
-        found.append(f"several metabrokers answer the clients of this mesh, at {at}: each answers every request, end all but one")
     custody = mesh["custody"]
     for unit in ("messages", "bytes"):
         held, limit = custody[unit] - custody[f"stored_{unit}"], custody[f"{unit}_limit"]  # in memory

@@ -95,9 +95,6 @@ class Core:
         if session is None or session_id in session.remote.joining:
             if session is None and not self.roster.session(session_id, request):
                 return
-            if session_id in self.roster.away:
-                state.refuse(session_id, verb, None, Code.REMOTE_UNREACHABLE, AWAY)
-                return
             if verb == "publish" and self.publishing.publish_without_session(session_id, body):
                 return
             state.refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")

@@ -75,6 +75,7 @@ class Roster:
         self._said: list[Said] = []
         self._parked: list[Request] = []
         self._others: list[Waiting] = []
+        self._early: list[tuple[str, bytes, float]] = []  # client, key and time of sessions whose connect request may come later
         self._beats = 0  # of our own, that have come back
         self._echo = False
         self._connected: float | None = None
@@ -193,7 +194,7 @@ class Roster:
             self._next_beat = now
         member.heard = self._beats
         try:
-            self._take_word(member, said)
+            self._take_word(member, said, now)
         except (KeyError, ValueError, TypeError):
             return
         self._look()
@@ -213,7 +214,7 @@ class Roster:
                 self._die(number)
         self._look()
 
-    def _take_word(self, member: Member, said: dict[str, Any]) -> None:
+    def _take_word(self, member: Member, said: dict[str, Any], now: float) -> None:
         match said["what"]:
             case "here":
                 self._take_place(member, said)
@@ -231,7 +232,9 @@ class Roster:
                 if said["what"] == "end":
                     member.end(str(said["session"]))
                 else:
-                    self._begun(member, str(said["session"]), Note(str(said["client"]), bytes(said["key"]), bool(said["durable"])))
+                    note = Note(str(said["client"]), bytes(said["key"]), bool(said["durable"]))
+                    if not self._begun(member, str(said["session"]), note):
+                        self._early = [*self._early[-ASIDE:], (note.client, note.key, now + REMEMBERED)]
             case "beat":
                 member.active = bool(said["active"])
                 if member.count != said["count"]:
@@ -264,10 +267,13 @@ class Roster:
         self.away.update((session, note) for session, note in member.sessions.items() if note.durable)
         return told
 
-    def _begun(self, member: Member, session: str, note: Note) -> None:
+    def _begun(self, member: Member, session: str, note: Note) -> bool:
+        """It has answered a request: whether that had come here, too."""
         member.begin(session, note)
         self.away.pop(session, None)
+        before = len(self._others)
         self._others = [one for one in self._others if (one.client, one.key) != (note.client, note.key)]
+        return len(self._others) < before
 
     def _die(self, number: int) -> None:
         member = self.members.pop(number, None)
@@ -301,6 +307,7 @@ class Roster:
                 self.refused()
         self._look()
         self._others = [one for one in self._others if now < one.until]
+        self._early = [one for one in self._early if now < one[2]]
         if self._met and now >= self._next_beat:
             self._next_beat = now + (BEAT if self.members else ALONE) * 0.9
             self._say("beat", 0, count=self.me.count, active=self.me.active)
@@ -320,7 +327,10 @@ class Roster:
         owner, key = self.owner(client, remote, account_of(*account), site)
         if owner == self.me.number:
             return True
-        if key is not None and len(self._others) < ASIDE:
+        early = next((one for one in self._early if one[:2] == (client, key)), None)
+        if early is not None:
+            self._early.remove(early)
+        elif key is not None and len(self._others) < ASIDE:
             self._others.append(Waiting(request, client, key, now + REMEMBERED))
         return False
 
@@ -351,6 +361,8 @@ class Roster:
             self._park(request)
             return False
         number = number_of(session)
+        if session in self.away:  # the community keeps the request for its owner
+            return False
         if number == self.me.number or not self.members:
             return True
         return number not in self.members and not any(session in one.sessions for one in self.members.values()) and self.speaks(session)

@@ -218,6 +218,11 @@ class Metabroker:
         log.info("event=metabroker-renewed policy=%s", self._plan.settings.policy)
         self._start(again=True)
 
+    def _status_topic(self) -> str:
+        """A mesh may have a metabroker at each site."""
+        assert self._broker is not None
+        return STATUS + (self._client if self._broker.site.mesh is None else f"{self._client}@{self._broker.config.name}")
+
     async def _open(self) -> Server:
         plan, client = self._plan, self._client
         kept = plan.settings.data is not None
@@ -225,7 +230,7 @@ class Metabroker:
         if kept:
             login = replace(login, expiry=plan.policy.limits.durable)
         topic = plan.settings.status_topic
-        status = f"{STATUS}{client}" if topic is None else topic
+        status = self._status_topic() if topic is None else topic
         if status:
             login = replace(login, will=Will(status, GONE, retain=True))
         community = EmbeddedCommunity(IN_PROCESS, login, status=status, broker=self._broker)

@@ -6,7 +6,7 @@ import pytest
 from broker.mesh.test_retained import linked, settings
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.base.metabroker import IDENTITY
+from mqmesh.base.metabroker import IDENTITY, SITE
 from mqmesh.broker.auth import metabroker_secret as secret
 from mqmesh.broker.auth.metabroker_secret import SecretError, make_shared, read_shared
 from mqmesh.broker.auth.permissions import SESSION, Access
@@ -446,7 +446,7 @@ async def test_other_sites_keep_to_it_too(mode):
                 got = await server.messages(2)
                 assert {one.payload for one in got} == {b"secret", b"near"}
                 stamped = next(one for one in got if one.payload == b"secret")
-                assert stamped.properties[Property.USER_PROPERTY] == [(IDENTITY, "me")]
+                assert stamped.properties[Property.USER_PROPERTY] == [(SITE, "site2"), (IDENTITY, "me")]
                 await server.publish("metabroker/response/me/connack", b"session", qos)
                 await server.publish(f"metabroker/response/{HEX}/publish", b"news", qos)
                 assert [one.payload for one in await me.messages(2)] == [b"session", b"news"]

@@ -82,7 +82,6 @@ def test_ages_are_by_the_brokers_clock() -> None:
         ({**SYS, METABROKER + "m": '{"up":false}'}, "the metabroker m is down"),
         ({**SYS, METABROKER + "m": "?"}, "the metabroker m is down"),
         ({**SYS, METABROKER + "m": '{"up":true,"remotes":[{"remote":"r","up":false,"error":"gone"}]}'}, "the remote r of the metabroker m"),
-        (said(metabrokers=[1, 2]), "several metabrokers answer the clients of this mesh, at porto and lyon"),
         ({**SYS, ATTACH + "plant/state": "down", ATTACH + "plant/trouble": "no answer"}, "the attached broker plant is down: no answer"),
         ({}, "there is no $SYS here"),
     ],

@@ -152,6 +152,21 @@ def test_the_connects_of_one_that_dies_are_answered_by_another(seed: int) -> Non
     assert all([one.number for one in place.roster.dead] == [owner] for place in others)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_answered_is_not_answered_again_when_its_owner_dies(seed: int) -> None:
+    bus = Bus(seed)
+    for number in (1, 2, 3):
+        bus.add(number)
+    bus.run(1)
+    clients = [f"c{number}" for number in range(10)]
+    for client in clients:
+        bus.connect(client)
+    bus.run(0.2)
+    next(place for place in bus.places if place.answered).alive = False
+    bus.run((SILENT + 3) * BEAT)
+    assert [bus.answers(client) for client in clients] == [1] * len(clients)
+
+
 def test_the_site_of_the_client_goes_first_and_what_is_held_stays() -> None:
     bus = Bus(3)
     north, south = bus.add(1, "north"), bus.add(2, "south")

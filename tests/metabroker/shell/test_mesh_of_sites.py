@@ -1,4 +1,4 @@
-"""A metabroker inside one broker of a mesh serves clients at all sites; inside two it does harm, which is said. Real processes."""
+"""A metabroker inside one broker of a mesh serves clients at all sites; several are one service. Real processes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.base.metabroker import Code
 from mqmesh.client import Context, MetabrokerConnectionFactory
 from support.brokers import running_broker
 from support.command import run, start
+from support.paho_client import Paho
+from support.remotes import Member
 from support.services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 RULES = """[[allow]]
 clients = ["*"]
 remotes = ["{0}"]
-publish = ["rain/#"]
+publish = ["rain/#", "up"]
 subscribe = ["rain/#"]
 """
 SITES = ("porto", "lyon", "turin")
@@ -110,7 +113,7 @@ def test_one_serves_all_sites_and_comes_back(tmp_path: Path) -> None:
 
             each_hears_all("first")
             sites.end("porto", signal.SIGKILL)
-            gone = "the metabroker metabroker cannot be reached: it is inside porto"
+            gone = "the metabroker metabroker@porto cannot be reached: it is inside porto"
             sites.until("lyon", lambda one: gone in one["problems"])  # a busy machine may lose sight of turin, too
             sites.start("porto", inside=True)
             sites.until("turin", well)
@@ -121,19 +124,71 @@ def test_one_serves_all_sites_and_comes_back(tmp_path: Path) -> None:
             sites.close()
 
 
-def test_two_are_said_to_be_a_mistake(tmp_path: Path) -> None:
-    sites = Sites(tmp_path, "mqtt://127.0.0.1:1")
-    try:
+class Two:
+    """Sites of which porto and turin have a metabroker inside, and a client at each site."""
+
+    def __init__(self, folder: Path, remote: str) -> None:
+        self.sites = Sites(folder, remote)
         for name in SITES:
-            sites.start(name, inside=name != "lyon")
-        found = sites.until("lyon", lambda one: bool(one["mesh"]) and one["mesh"]["metabrokers"] == [1, 3])
-        assert any("several metabrokers answer the clients of this mesh, at porto and turin" in one for one in found["problems"])
-        wait_until(lambda: "event=several-metabrokers brokers=porto,turin" in sites.log("lyon").read_text(), PATIENCE, "a line in the log")
-        sites.end("turin")
-        sites.start("turin")  # without: the session of what was inside collects requests still
-        sites.until("lyon", lambda one: one["mesh"]["metabrokers"] == [1, 3])
-        done = run("sessions", "-h", sites.socket("turin"), "--end", "metabroker")
-        assert done.returncode == 0, done.stderr
-        sites.until("lyon", lambda one: one["mesh"]["metabrokers"] == [1])
-    finally:
-        sites.close()
+            self.sites.start(name, inside=name != "lyon")
+        self.sites.until("lyon", lambda one: bool(one["mesh"]) and one["mesh"]["metabrokers"] == [1, 3] and len(one["metabrokers"]) == 2)
+        self.members = {name: Member(int(self.sites.urls[name].rpartition(":")[2]), f"at-{name}") for name in SITES}
+
+    def sessions(self) -> dict[str, int]:
+        """How many each metabroker has, by its site."""
+        return {one["inside"]: one["sessions"]["all"] for one in self.sites.status("lyon")["metabrokers"] if one["up"]}
+
+    def close(self) -> None:
+        for member in self.members.values():
+            member.close()
+        self.sites.close()
+
+
+def test_two_are_one_service(tmp_path: Path) -> None:
+    """One of them answers; the connection to the remote is shared. When its owner is killed, the other says so, and takes over."""
+    with running_broker(tmp_path, kind="mqmesh") as remote:
+        two = Two(tmp_path, remote.url)
+        try:
+            for name, member in two.members.items():
+                assert member.connect(remote.url)["code"] == Code.OK, name
+                assert member.ask("subscribe", message="s", topics=["rain/#"], qos=1)["codes"] == [1]
+            with Paho(remote.port) as far:
+                far.publish("rain/a", b"wet", 1)
+            for member in two.members.values():
+                assert member.next()[1]["payload"] == b"wet"
+                assert member.ask("subscribe", message="t", topics=[])["codes"] == []  # no other answer or copy comes before
+            two.sites.until("lyon", lambda _: sorted(two.sessions().values()) == [0, 3])
+            owner = next(name for name, count in two.sessions().items() if count)
+            two.sites.end(owner, signal.SIGKILL)
+            lyon = two.members["lyon"]
+            verb, body = lyon.next()
+            assert (verb, body["code"]) == ("status", Code.SESSION_ENDED)
+            assert lyon.connect(remote.url)["code"] == Code.OK
+            assert lyon.ask("publish", message="q", topic="rain/b", payload=b"dry", qos=1)["code"] == Code.OK
+            other = next(name for name in ("porto", "turin") if name != owner)
+            two.sites.until("lyon", lambda _: two.sessions()[other] == 1)
+        finally:
+            two.close()
+
+
+def test_a_durable_session_waits_for_its_owner(tmp_path: Path) -> None:
+    with running_broker(tmp_path, kind="mqmesh") as remote:
+        two = Two(tmp_path, remote.url)
+        try:
+            lyon = two.members["lyon"]
+            assert lyon.connect(remote.url, durable=True)["code"] == Code.OK
+            assert lyon.ask("subscribe", message="s", topics=["rain/#"], qos=1)["codes"] == [1]
+            two.sites.until("lyon", lambda _: sorted(two.sessions().values()) == [0, 1])
+            owner = next(name for name, count in two.sessions().items() if count)
+            two.sites.end(owner, signal.SIGKILL)
+            verb, body = lyon.next()
+            assert (verb, body["code"]) == ("status", Code.REMOTE_UNREACHABLE)
+            lyon.send("publish", message="p", topic="up", payload=b"", qos=1)
+            assert lyon.connect(remote.url, durable=True)["code"] == Code.REMOTE_UNREACHABLE
+            two.sites.start(owner, inside=True)
+            seen = set()
+            while seen < {("status", Code.RESUMED), ("puback", Code.OK)}:
+                verb, body = lyon.next()
+                seen.add((verb, body["code"]))
+        finally:
+            two.close()
