@@ -38,6 +38,10 @@ class Kind(Enum):
     OTHER = "other"
 
 
+class Away(OSError):
+    """The server that keeps something cannot be reached."""
+
+
 class StoreError(Exception):
     """A store could not do what was asked: one line that names the store, the cause and, where there is one, the remedy.
 

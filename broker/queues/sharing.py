@@ -13,12 +13,10 @@ What it does not know: databases.
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from ...store.lease_keeper import POLL, Keeper
 from .log.locations import lease_at, segments_of, shown
 from .log.store import LogStore
 
@@ -26,86 +24,6 @@ if TYPE_CHECKING:
     from .shell import Queues
 
 log = logging.getLogger("mqmesh.broker")
-
-POLL = 0.25  # seconds between questions for a lease that another broker has
-RENEWALS = 5  # in the time of a lease
-
-
-class Lease(Protocol):
-    """See `log/lease.py`."""
-
-    token: int
-    seconds: float
-
-    def take(self) -> bool:
-        """Take it, unless another broker has it."""
-
-    def renew(self) -> bool:
-        """Whether no other broker has taken it."""
-
-    def close(self) -> None:
-        """Give it up."""
-
-
-class Keeper:
-    """Takes and renews one lease in a thread. call: runs a function in the loop. gained, lost: are told there; renewed: of a lease that
-    was over by this broker's clock, and that nobody has taken.
-    """
-
-    def __init__(
-        self, lease: Lease, call: Callable[..., Any], gained: Callable[[int], None], lost: Callable[[], None], renewed: Callable[[], None]
-    ) -> None:
-        self.lease = lease
-        self._call = call
-        self._gained = gained
-        self._lost = lost
-        self._renewed = renewed
-        self._until = 0.0
-        self._has = False
-        self._error = ""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="queues-lease", daemon=True)
-        self._thread.start()
-
-    def valid(self) -> bool:
-        """Whether no other broker can have the lease."""
-        return time.monotonic() < self._until
-
-    def outdone(self) -> None:
-        """Another broker has the lease: it is asked for anew."""
-        self._has, self._until = False, 0.0
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._look()
-                self._error = ""
-            except OSError as error:
-                if not self._error:
-                    log.warning("event=queues-lease text=%s", error.strerror or error)
-                self._error = str(error)
-            self._stop.wait(self.lease.seconds / RENEWALS if self._has and not self._error else POLL)
-        self.lease.close()
-
-    def _look(self) -> None:
-        begin = time.monotonic()
-        if not self._has:
-            self._has = self.lease.take()
-            if self._has:
-                self._until = begin + self.lease.seconds
-                self._call(self._gained, self.lease.token)
-        elif self.lease.renew():
-            was, self._until = self.valid(), begin + self.lease.seconds
-            if not was:
-                self._call(self._renewed)
-        else:
-            self._has, self._until = False, 0.0
-            self._call(self._lost)
-
-    def close(self) -> None:
-        """Give the lease up. Blocks."""
-        self._stop.set()
-        self._thread.join()
 
 
 class Sharing:

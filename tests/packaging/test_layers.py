@@ -131,6 +131,7 @@ RANKS = {
         "locations writer",
         "coalescer lmdb memory postgresql sqlite",
         "sqlite_check sqlite_migration",
+        "lease_keeper postgresql_lease",
         "checksums postgresql_schema",
         "folder",
         "base",

@@ -1,108 +1,20 @@
-"""The lease of a schema: which of several brokers writes the log in it. One row says it.
-
-    token     of the broker that has it; the next one that takes it has a higher one
-    holder    that broker's name
-    until     by the database's clock: who has not renewed it by then may lose it
-    pid       the server's process behind its connection, which has an advisory lock for as long as it lives
-
-Taking needs that lock. So a broker that is killed loses the lease at once, with its connection. The connection of a broker that is silent
-for longer than its lease is ended by another one. A broker that was away still has its token: each of its transactions looks for it
-first, and keeps the row from those who take the lease until it ends. So what it writes later does not count.
-
-Methods raise OSError. One thread at a time calls them.
-
-What it does not know: what is written.
-"""
+"""The lease of a schema with queues: which of several brokers writes the log in it (`store/postgresql_lease.py`)."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-from collections.abc import Iterator
 
-import psycopg
-
-from ....store.postgresql_schema import Connection, Schema
-from .port import Away
+from ....store.postgresql_lease import Lease
+from ....store.postgresql_schema import Schema
 
 SECONDS = 5.0  # of a lease
 SCHEMA = "mqmesh_queues"
 LOCK_CLASS = 0x6D72  # of advisory locks, "mr"
-FULL = ("53100", "53400")  # disk full, a limit that is configured
-TABLE = (
-    "CREATE TABLE IF NOT EXISTS lease"
-    " (one boolean PRIMARY KEY CHECK (one), token bigint UNIQUE NOT NULL, holder text NOT NULL,"
-    " until timestamptz NOT NULL, pid int NOT NULL)"
-)
 
 
-class Lease:
-    """See the module. url: see `PostgresqlSegments`. holder: this broker. seconds: until it may be taken from a broker that is silent;
-    None: never. clock: of the database.
-
-    token: 0 until it was taken.
-    """
-
-    def __init__(self, url: str, holder: str = "", seconds: float | None = None, clock: str = "clock_timestamp()") -> None:
-        self.token = 0
-        self._schema = schema_of(url)
-        self.seconds = seconds or 0.0
-        self._holder = holder
-        until = f"{clock} + interval '{seconds} seconds'" if seconds is not None else "'infinity'"
-        self._take = f"UPDATE lease SET token = token + 1, holder = %s, until = {until}, pid = pg_backend_pid() RETURNING token"
-        self._renew = f"UPDATE lease SET until = {until}, pid = pg_backend_pid() WHERE token = %s RETURNING token"
-        self._end_silent = (
-            "SELECT pg_terminate_backend(pid) FROM lease JOIN pg_stat_activity USING (pid)"
-            f" WHERE until < {clock} AND application_name = %s AND pid <> pg_backend_pid()"
-        )
-        self._connection: Connection | None = None
-        self._locked = False
-
-    @property
-    def fence(self) -> str:
-        """A query whose answer is empty if another broker has taken the lease; else nobody takes it before the transaction ends."""
-        return f"SELECT token FROM lease WHERE token = {self.token} FOR KEY SHARE"
-
-    def take(self) -> bool:
-        """Take it, unless another broker has it. One that is silent for too long has it the next time no more."""
-        with errors(self._schema):
-            connection = self._connected()
-            if not self._lock(connection):
-                with contextlib.suppress(psycopg.errors.UndefinedTable):
-                    connection.execute(self._end_silent, (self._schema.application,))
-                return False
-            self._schema.create(connection)
-            connection.execute(TABLE)
-            connection.execute("INSERT INTO lease VALUES (true, 0, '', '-infinity', 0) ON CONFLICT DO NOTHING")
-            row = connection.execute(self._take, (self._holder,)).fetchone()
-            assert row is not None
-            self.token = int(row[0])
-            return True
-
-    def renew(self) -> bool:
-        """Have it for another while: whether no other broker has taken it."""
-        with errors(self._schema):
-            connection = self._connected()
-            if connection.execute(self._renew, (self.token,)).fetchone() is None:
-                return False
-            self._lock(connection)  # after a lost connection; if the server still holds that for alive, the next time
-            return True
-
-    def _connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection, self._locked = self._schema.connect(), False
-        return self._connection
-
-    def _lock(self, connection: Connection) -> bool:
-        self._locked = self._locked or self._schema.try_lock(connection)
-        return self._locked
-
-    def close(self) -> None:
-        """Give it up: another broker may take it at once."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(psycopg.Error):
-                connection.close()
+def lease_of(url: str, holder: str = "", seconds: float | None = None, clock: str = "clock_timestamp()") -> Lease:
+    """url: see `PostgresqlSegments`. See `Lease`. Raises OSError."""
+    return Lease(schema_of(url), holder, seconds, clock)
 
 
 def schema_of(url: str) -> Schema:
@@ -111,15 +23,3 @@ def schema_of(url: str) -> Schema:
     if schema.wrong:
         raise OSError(errno.EINVAL, f"{schema.shown}: {schema.wrong}")
     return schema
-
-
-@contextlib.contextmanager
-def errors(schema: Schema) -> Iterator[None]:
-    """What the server and the way to it say, as OSError."""
-    try:
-        yield
-    except psycopg.Error as error:
-        line = str(error).strip().partition("\n")[0]
-        if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):  # no connection, or the server ends it
-            raise Away(errno.EIO, f"{schema.shown}: {line}") from error
-        raise OSError(errno.ENOSPC if error.sqlstate in FULL else errno.EIO, f"{schema.shown}: {line}") from error

@@ -82,10 +82,10 @@ def _product(url: str, sync: bool) -> Product:
 def lease_at(kind: str, holder: str) -> Any:
     """The lease of a store that several brokers have in turn (`lease.py`). holder: this broker. Raises OSError."""
     try:
-        from .lease import SECONDS, Lease
+        from .lease import SECONDS, lease_of
     except ImportError:
         raise _not_installed(kind) from None
-    return Lease(kind, holder, SECONDS)
+    return lease_of(kind, holder, SECONDS)
 
 
 def segments_of(lease: Any, kind: str, durability: str) -> Segments:

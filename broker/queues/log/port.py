@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-
-class Away(OSError):
-    """The server that keeps the segments cannot be reached."""
+from ....store.base import Away as Away
 
 
 class Segments(Protocol):

@@ -1,4 +1,4 @@
-"""Segments in a schema of a PostgreSQL database. One broker has the schema: it holds its lease (`lease.py`).
+"""Segments in a schema of a PostgreSQL database. One broker has the schema: it holds its lease (`store/postgresql_lease.py`).
 
 A connection that is lost is made again with the next commit, or the next look. What the server made of a commit whose answer was lost is
 not known; its rows are deleted in the next transaction, before anything else is written.
@@ -15,8 +15,9 @@ from typing import Any
 
 import psycopg
 
+from ....store.postgresql_lease import Lease, errors
 from ....store.postgresql_schema import BUSY, LOCK_WAIT, Connection
-from .lease import SECONDS, Lease, errors, schema_of
+from .lease import SECONDS, lease_of, schema_of
 from .rows import RowSegments
 
 TABLE = 'CREATE TABLE IF NOT EXISTS frames (segment bigint, "offset" bigint, data bytea NOT NULL, PRIMARY KEY (segment, "offset"))'
@@ -34,7 +35,7 @@ class PostgresqlSegments(RowSegments):
         super().__init__()
         self._schema = schema_of(url)
         self._sync = sync
-        self._own = Lease(url) if shared is None else None
+        self._own = lease_of(url) if shared is None else None
         self._fence = shared.fence if shared is not None else ""
         self._write: Connection | None = None
         self._read: Connection | None = None

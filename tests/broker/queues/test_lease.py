@@ -11,8 +11,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
-from mqmesh.broker.queues.log.lease import Lease
+from mqmesh.broker.queues.log.lease import lease_of
 from mqmesh.broker.queues.log.postgresql import PostgresqlSegments
+from mqmesh.store.postgresql_lease import Lease
 from support.peers.postgres import Server, server
 from support.services import PATIENCE, wait_until
 
@@ -50,7 +51,7 @@ class Leases(RuleBasedStateMachine):
 
     def broker(self, number: int) -> Lease:
         now = f"(SELECT 'epoch'::timestamptz + now * interval '1 second' FROM public.{self.clock})"
-        return Lease(self.url, f"broker{number}", SECONDS, now)
+        return lease_of(self.url, f"broker{number}", SECONDS, now)
 
     def teardown(self) -> None:
         for one in (*self.logs, *self.brokers):
@@ -144,7 +145,7 @@ def test_only_who_has_the_lease_writes(postgres: Server) -> None:
 
 def test_a_transaction_that_has_begun_keeps_others_from_the_lease_until_it_ends(postgres: Server) -> None:
     url = f"{postgres.url}?schema=lease_{next(_numbers)}"
-    first, second = Lease(url, "lyon", SECONDS), Lease(url, "porto", SECONDS)
+    first, second = lease_of(url, "lyon", SECONDS), lease_of(url, "porto", SECONDS)
     assert first.take()
     log = PostgresqlSegments(url, True, first)
     log.open()
