@@ -65,7 +65,7 @@ class CommunityOptions:
         return address
 
     def resolve(self, where: Address, durable_expiry: int | None) -> Community:
-        """The community broker as the metabroker takes it. durable_expiry: seconds that the session is kept there, None without --data."""
+        """The community broker as the metabroker takes it. durable_expiry: seconds that the session is kept there, None: it is not."""
         from ..metabroker.mqtt.login import Login
         from ..metabroker.shell.server import Community
         from ..metabroker.shell.status import GONE
@@ -99,7 +99,12 @@ def metabroker(
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Folder for sessions that survive a restart; none do without this option.")
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="DIR|URL",
+            help="Folder for sessions that survive a restart, or postgresql://... where other metabrokers take them over; none do without.",
+        ),
     ] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
 ) -> None:
@@ -114,6 +119,7 @@ def metabroker(
     """
     from ..base.settings import ConfigError
     from ..metabroker.policy import load
+    from ..metabroker.shell.session_store import place_of
     from ..metabroker.shell.supervisor import run
     from ..store.base import StoreError
 
@@ -126,9 +132,10 @@ def metabroker(
     except ConfigError as error:
         raise fail(f"metabroker: {error}", WRONG_USE) from None
     start_logging(options.client_id, log_level, "metabroker")
-    community = options.resolve(where, rules.limits.durable if data is not None else None)
+    place = place_of(data) if data is not None else None
+    community = options.resolve(where, rules.limits.durable if isinstance(place, Path) else None)
     try:
-        run(community, rules, resolvers, lambda: print(f"ready {community.address}", flush=True), data)
+        run(community, rules, resolvers, lambda: print(f"ready {community.address}", flush=True), place)
     except StoreError as error:
         raise fail(f"metabroker: --data {error}", WRONG_USE) from None
 

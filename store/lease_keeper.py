@@ -32,7 +32,7 @@ class Lease(Protocol):
 
 class Keeper:
     """Takes and renews one lease in a thread. call: runs a function in the loop. gained, lost: are told there; renewed: of a lease that
-    was over by this broker's clock, and that nobody has taken. name: of the thread, and of its lines in the log.
+    was over by this broker's clock, and that nobody has taken. name: of the thread, and in the log. has: it was taken just now.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Keeper:
         lost: Callable[[], None],
         renewed: Callable[[], None],
         name: str = "queues-lease",
+        has: bool = False,
     ) -> None:
         self.lease = lease
         self._name = name
@@ -50,8 +51,8 @@ class Keeper:
         self._gained = gained
         self._lost = lost
         self._renewed = renewed
-        self._until = 0.0
-        self._has = False
+        self._has = has
+        self._until = time.monotonic() + lease.seconds if has else 0.0
         self._error = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

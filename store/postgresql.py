@@ -144,9 +144,11 @@ class PostgresqlStore:
             connection = self._writing or self._reconnect()
             try:
                 with connection.transaction():
+                    self._before(connection, batch)
                     _apply(connection, batch, self._numbered(connection, batch, added), staged=batch.tried, may_count=self._counted)
             except psycopg.errors.UniqueViolation:  # something of it is there already: take the longer way
                 with connection.transaction():
+                    self._before(connection, batch)
                     added.clear()
                     _apply(connection, batch, self._numbered(connection, batch, added), staged=True, may_count=True)
 
@@ -161,6 +163,9 @@ class PostgresqlStore:
             self._numbers.pop(recipient, None)
         self._numbers.update(added)
         self._next_number += len(added)
+
+    def _before(self, connection: Connection, batch: Batch) -> None:
+        """What stands in the transaction of each batch before its changes."""
 
     def _numbered(self, connection: Connection, batch: Batch, added: dict[str, int]) -> dict[str, int]:
         """Drop the recipients that go; the numbers of all others that the batch names, new ones for those that had none."""
@@ -381,7 +386,7 @@ class PostgresqlStore:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (self._schema.name,)).fetchall()
         if ("meta",) in tables:
             return
-        if tables:
+        if any(table != ("lease",) for table in tables):
             raise StoreError(Kind.SCHEMA, self.name, f"schema {self._schema.name} holds tables of another program: name another schema")
         with connection.transaction():
             self._schema.create(connection)

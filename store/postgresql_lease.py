@@ -80,7 +80,11 @@ class Lease:
         """Have it for another while: whether no other broker has taken it."""
         with errors(self._schema):
             connection = self._connected()
-            if connection.execute(self._renew, (self.token,)).fetchone() is None:
+            try:
+                row = connection.execute(self._renew, (self.token,)).fetchone()
+            except psycopg.errors.UndefinedTable:  # with all that was in the schema
+                row = None
+            if row is None:
                 return False
             self._lock(connection)  # after a lost connection; if the server still holds that for alive, the next time
             return True

@@ -24,7 +24,7 @@ class EmbeddedSettings:
     policy: the policy file.
     services: a file with names of services and their addresses.
     directory: the URL of a directory.
-    data: a folder where sessions are kept; None: they are not kept.
+    data: a folder where sessions are kept, or the URL of a database that several metabrokers share; None: they are not kept.
     status_topic: where its status is published. None: the usual topic; empty: nowhere.
     """
 
@@ -32,7 +32,7 @@ class EmbeddedSettings:
     policy: Path
     services: Path | None = None
     directory: str | None = None
-    data: Path | None = None
+    data: Path | str | None = None
     status_topic: str | None = None
 
     @classmethod
@@ -50,7 +50,10 @@ class EmbeddedSettings:
             right = "give http://HOST:PORT of a directory, or the WSDL of a UDDI registry"
             settings.directory = section.string("directory", right=right)
         if section.has("data"):
-            settings.data = section.path_of("data", folder, "give the path of a folder where sessions are kept")
+            right = "give the path of a folder where sessions are kept, or postgresql://... that several metabrokers share"
+            text = section.string("data", right=right)
+            shared = text.startswith(("postgresql://", "postgres://"))
+            settings.data = text if shared else section.path_of("data", folder, right)
         if section.has("status_topic"):
             settings.status_topic = _topic(section)
         return settings

@@ -221,13 +221,9 @@ class Core:
     def add_remote(self, credentials: Credentials, client_id: str) -> Remote:
         """A remote that nobody has used yet."""
         remote = Remote(self._state.new_token(), credentials, client_id=client_id)
-        self._shared[credentials] = remote
+        self._shared.setdefault(credentials, remote)
         self.remotes[remote.number] = remote
         return remote
-
-    def shared(self, credentials: Credentials) -> Remote | None:
-        """The remote that sessions with these credentials share."""
-        return self._shared.get(credentials)
 
     def add_session(self, id_: str, client: str, remote: Remote, rule: Rule, durable: int, now: float, expiry: int = 0) -> Session:
         """A session that nobody has used yet.
@@ -288,11 +284,13 @@ class Core:
 
     def _durable_session(self, client: str, credentials: Credentials) -> Session | None:
         """The durable session of a client with a remote."""
-        remote = self._shared.get(credentials) if client in self._clients else None
-        for session_id in remote.sessions if remote is not None else ():
-            session = self.sessions[session_id]
-            if session.client == client and session.durable is not None:
-                return session
+        if client not in self._clients:
+            return None
+        for remote in self.remotes.values():  # two of the same credentials, if one was taken over
+            for session_id in remote.sessions if remote.credentials == credentials else ():
+                session = self.sessions[session_id]
+                if session.client == client and session.durable is not None:
+                    return session
         return None
 
     def _come_back(self, session: Session, durable: int, now: float) -> None:
@@ -404,8 +402,11 @@ class Core:
 
     def _leave(self, remote: Remote) -> None:
         """Nobody needs a remote any more."""
-        del self._shared[remote.credentials]
         del self.remotes[remote.number]
+        if self._shared[remote.credentials] is remote:
+            del self._shared[remote.credentials]
+            for other in self.remotes.values():
+                self._shared.setdefault(other.credentials, other)
         self.subscriptions.forget_remote(remote)
         if self.persistence is not None:
             self.persistence.forget_remote(remote)
@@ -413,14 +414,17 @@ class Core:
 
     # Sessions from before
 
-    def come_back(self) -> None:
-        """Every session goes on after a restart: tell the clients, and send what is pending."""
-        for session in self.sessions.values():
-            self._state.tell_status(session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer")
+    def come_back(self, sessions: list[Session]) -> None:
+        """Sessions go on after a restart, or after another metabroker's end: tell the clients, and send what is pending."""
+        for session in sessions:
+            self._state.tell_after_commit(
+                session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer"
+            )
             if session.durable is not None and self.persistence is not None:
                 self.persistence.pump(session)
-        if self.sessions:
-            self._state.do(LogLine(False, f"event=sessions-resumed sessions={len(self.sessions)} remotes={len(self.remotes)}"))
+        if sessions:
+            remotes = len({session.remote.number for session in sessions})
+            self._state.do(LogLine(False, f"event=sessions-resumed sessions={len(sessions)} remotes={remotes}"))
 
     def refuse_restored(self, session: Session) -> None:
         """A session from before that the policy does not allow any more."""

@@ -62,6 +62,7 @@ class Persistence:
         self.offset = offset
         self.congested = False  # the store does not keep up
         self.next_run = 1
+        self.lives = 0  # how often a metabroker has begun with what is kept
         self._do = do
         self._sequences: dict[int, tuple[str, int]] = {}  # token -> session, sequence
         self._token = 0

@@ -8,6 +8,7 @@
     request  SESSION 0 SEQUENCE      an identifier of a request to publish, and the code of its answer; -1: under way
     life     metabroker              how often a metabroker has begun with this store
     life     number                  the number that tells it from other metabrokers
+    taken    NUMBER                  another metabroker whose store was taken over, and given up in the same commit
 
 The messages themselves are runs and deliveries: `in/SESSION` for the client, `out/SESSION` for the remote.
 What it does not know: which of them belong together (`restore.py`).
@@ -22,7 +23,7 @@ import msgpack
 
 from ...store.records import StoredDelivery, StoredRun
 
-REMOTE, SESSION, FILTER, ASKED, ACKED, REQUEST, LIFE = "remote", "session", "filter", "asked", "acked", "request", "life"
+REMOTE, SESSION, FILTER, ASKED, ACKED, REQUEST, LIFE, TAKEN = "remote", "session", "filter", "asked", "acked", "request", "life", "taken"
 INCOMING, OUTGOING = "in/", "out/"  # recipients, followed by the session
 
 

@@ -9,7 +9,10 @@ A session that is not durable goes on with a publication number that no earlier 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...base.metabroker import Code
+from ...store.records import StoredDelivery, StoredRun
 from ..policy import Policy, Rule
 from .core import Core
 from .persistence import Persistence
@@ -23,6 +26,7 @@ from .records import (
     REMOTE,
     REQUEST,
     SESSION,
+    TAKEN,
     AskedRecord,
     Readable,
     RemoteRecord,
@@ -46,13 +50,76 @@ def restore(core: Core, store: Readable, now: float) -> None:
     persistence.heard(now)
     persistence.next_run = store.highest_run() + 1
     kept = dict(store.values(LIFE))
-    lives = read(kept[_SELF]) + 1 if _SELF in kept else 0
     me = core.roster.me
-    me.number, me.epoch = read(kept[_NUMBER]) if _NUMBER in kept else me.number, lives
-    persistence.changes.put_value(LIFE, _SELF, write(lives))
+    me.number, me.epoch = read(kept[_NUMBER]) if _NUMBER in kept else me.number, lives_in(store)
     persistence.changes.put_value(LIFE, _NUMBER, write(me.number))
+    _go_on(core, store, me.epoch, now)
+
+
+def adopt(core: Core, store: Readable, home: int, now: float) -> None:
+    """Take over what another metabroker's store holds. home: its number; the store is given up in the same commit."""
+    persistence = core.persistence
+    assert persistence is not None
+    persistence.heard(now)
+    changes, taken = persistence.changes, _Taken(store, persistence)
+    for run in taken.runs.values():
+        changes.put_run(run)
+    for delivery in taken.deliveries():
+        changes.put_delivery(delivery)
+    for table in (REMOTE, SESSION, FILTER, ASKED, ACKED, REQUEST):
+        for key, value in taken.values(table):
+            changes.put_value(table, key, value)
+    changes.put_value(TAKEN, f"{home:08x}".encode(), b"")
+    _go_on(core, taken, max(persistence.lives + 1, lives_in(store)), now)
+
+
+def lives_in(store: Readable) -> int:
+    """How often a metabroker has begun with a store, now included."""
+    life = dict(store.values(LIFE)).get(_SELF)
+    return int(read(life)) + 1 if life is not None else 0
+
+
+class _Taken:
+    """Another metabroker's store, whose runs have new numbers."""
+
+    def __init__(self, store: Readable, persistence: Persistence) -> None:
+        self._store = store
+        self.runs: dict[int, StoredRun] = {}
+        self._deliveries: list[StoredDelivery] = []
+        numbers: dict[int, int] = {}
+        for delivery in store.deliveries():
+            number = numbers.get(delivery.run)
+            if number is None:
+                run = store.run(delivery.run)
+                if run is None:
+                    continue
+                number = numbers[delivery.run] = persistence.next_run
+                persistence.next_run += 1
+                self.runs[number] = run._replace(id=number)
+            self._deliveries.append(delivery._replace(run=number))
+
+    def values(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.values(table)
+
+    def deliveries(self) -> Iterator[StoredDelivery]:
+        return iter(self._deliveries)
+
+    def run(self, run: int) -> StoredRun | None:
+        return self.runs.get(run)
+
+    def highest_run(self) -> int:
+        return max(self.runs, default=0)
+
+
+def _go_on(core: Core, store: Readable, lives: int, now: float) -> None:
+    """Sessions in a store go on. lives: how often a metabroker has begun with them."""
+    persistence = core.persistence
+    assert persistence is not None
+    persistence.lives = lives
+    persistence.changes.put_value(LIFE, _SELF, write(lives))
     records = {key.decode(): RemoteRecord(*read(value)) for key, value in store.values(REMOTE)}
     refused: list[Session] = []
+    before = set(core.sessions)
     remotes = _sessions(core, store, records, refused, lives * LIVES, now)
     _filters(core, store, remotes, records)
     _publications(core, store)
@@ -62,12 +129,12 @@ def restore(core: Core, store: Readable, now: float) -> None:
             remote = core.add_remote(_credentials(record, _any_rule(core.policy, record)), client_id)
             remote.leaves = now + core.policy.limits.durable
             remotes[client_id] = remote
-    for remote in core.remotes.values():
+    for remote in remotes.values():
         remote.ready = True
         core.reach(remote)
     for session in refused:
         core.refuse_restored(session)
-    core.come_back()
+    core.come_back([session for session in core.sessions.values() if session.id not in before])
 
 
 def _credentials(record: RemoteRecord, rule: Rule) -> Credentials:
@@ -86,16 +153,17 @@ def _sessions(
     persistence = core.persistence
     assert persistence is not None
     remotes: dict[str, Remote] = {}
+    found: dict[tuple[str, Credentials], Remote] = {}
     for key, value in store.values(SESSION):
         kept = SessionRecord(*read(value))
         record = records[kept.remote]
         rule = core.policy.rule(kept.client, record.remote)
         credentials = _credentials(record, rule or _any_rule(core.policy, record))
-        remote = core.shared(credentials)
+        remote = found.get((kept.remote, credentials))
         if remote is None:
             # sessions that shared a remote under one rule may have different ones now: the first has the connection
             client_id = kept.remote if kept.remote not in remotes else core.new_client_id()
-            remote = remotes[client_id] = core.add_remote(credentials, client_id)
+            remote = remotes[client_id] = found[kept.remote, credentials] = core.add_remote(credentials, client_id)
             persistence.put_remote(remote)
         session = core.add_session(key.decode(), kept.client, remote, credentials.rule, kept.expiry, now, kept.life)
         if session.durable is None:

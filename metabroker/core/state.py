@@ -69,6 +69,9 @@ class CoreState:
     def tell_status(self, session: Session, code: Code, reason: str | None = None) -> None:
         self.answer(session.id, "status", code=code, reason=reason or None)
 
+    def tell_after_commit(self, session: Session, code: Code, reason: str) -> None:
+        self.answer_after_commit(session.id, "status", code=code, reason=reason)
+
     def log_session(self, what: str, session: Session) -> None:
         remote = session.remote
         text = f"event=session-{what} client={session.client!r} remote={remote.credentials.remote} sharers={len(remote.sessions)}"

@@ -8,6 +8,10 @@ number in its identifier.
 A newcomer *joins* first: it asks everybody for their sessions, and answers when each of them counts it in. Until then requests wait in it.
 Those that another one owns are remembered for a while: if that one dies without a word of them, they are decided again.
 
+Where metabrokers keep their sessions in one database (`shared`), each has a *home* there, named by its number. The home of one that is
+silent is taken by another one, if the lease of the home can be had: that decides, not silence. Requests that concern sessions in it wait
+until then, and so does a newcomer that finds homes of which it does not know whose they are.
+
 Silence is measured by our own beats: a metabroker is dead when `SILENT` of ours have come back to us since it last said something. So
 nobody is dead because we, or our way to the community broker, stood still.
 
@@ -23,10 +27,11 @@ from ...base.metabroker import PEER
 from .members import LARGEST, Member, Note, Reach, account_of, read, read_reaches, written, written_reaches
 
 BEAT, ALONE = 0.25, 1.0  # seconds between two; while there is nobody else, as far as we know
-SILENT = 6  # of our own beats
+SILENT, QUIET = 6, 2  # of our own beats: one is dead; its home is tried
 ASIDE = 1000  # requests that wait, or are remembered
 REMEMBERED = 5.0  # seconds
-PATIENCE = 1.0  # seconds after which a newcomer does without an echo of its own words
+PATIENCE = 1.0  # seconds after which a newcomer does without an echo of its own words, ...
+SETTLED = 8.0  # ... and after which it leaves homes alone whose leases others have
 RANDOM = 10  # bytes of a session's identifier that nobody can guess
 DIGITS = 32  # of a session's identifier: 8 for the number, 4 for the epoch
 
@@ -60,6 +65,7 @@ class Waiting(NamedTuple):
 class Roster:
     """See the module. number, epoch: see `Member`. reaches: of our policy. joining: there may be others; False: we answer at once.
 
+    shared: sessions are in a database that others take them over from.
     dead: members that have died since this was read. again: requests that are to be decided now.
     """
 
@@ -84,11 +90,19 @@ class Roster:
         self._moved: dict[int, int] = {}  # number -> how often its clients were told to connect again
         self._heeded: set[tuple[int, int, int]] = set()
         self.outlived = False  # others have told clients of ours to connect again
+        self.shared = self._unsettled = False
+        self._pending: dict[int, Member] = {}  # dead, and their homes are not taken yet
+        self._homes: set[int] | None = None  # of others; None: nobody has looked
+        self._held: list[Request] = []  # until they are taken
 
     @property
     def changed(self) -> bool:
         """Whether there is something that was not there before: dead members, requests to decide, that others outlived us."""
         return bool(self.dead or self.again or self.outlived)
+
+    def share(self) -> None:
+        """Sessions are in a database that others take them over from."""
+        self.shared = self._unsettled = True
 
     # What is said
 
@@ -239,6 +253,8 @@ class Roster:
                 member.active = bool(said["active"])
                 if member.count != said["count"]:
                     self._say("ask")
+            case "took":
+                self._taken(int(said["home"]))
             case "ask":
                 self._state()
 
@@ -279,7 +295,10 @@ class Roster:
         member = self.members.pop(number, None)
         if member is None:
             return
-        self.dead.append(member)
+        if not self.shared:
+            self.dead.append(member)
+        elif self._homes is None or number in self._homes:
+            self._pending[number] = member
         others, self._others = self._others, []
         self.again += [one.request for one in others]
         self._look()
@@ -289,6 +308,8 @@ class Roster:
     def _look(self) -> None:
         """Whether everybody counts us in."""
         if self.me.active or not self._echo or self._connected is None or self.patient:
+            return
+        if self._unsettled and (self._homes is None or not self._homes <= self.members.keys()):
             return
         if all(one.count >= 0 and self.me.number in one.counted for one in self.members.values()):
             self.me.active = True
@@ -305,6 +326,8 @@ class Roster:
             self.patient = False
             if not self._echo:
                 self.refused()
+        if now - self._connected >= SETTLED:
+            self._unsettled = False
         self._look()
         self._others = [one for one in self._others if now < one.until]
         self._early = [one for one in self._early if now < one[2]]
@@ -321,6 +344,9 @@ class Roster:
         """
         if not self.me.active:
             self._park(request)
+            return False
+        if self._waits(client, remote, account_of(*account)):
+            self._hold(request)
             return False
         if not self.members:
             return True
@@ -349,7 +375,7 @@ class Roster:
 
     def _speaker(self, name: str) -> int:
         """Who speaks where nobody is the owner."""
-        return max((_score(one, name.encode("utf-8", "surrogatepass")), one) for one in (self.me.number, *self.members))[1]
+        return _first([self.me.number, *self.members], name)
 
     def speaks(self, name: str) -> bool:
         """Whether we answer what has no owner."""
@@ -361,6 +387,15 @@ class Roster:
             self._park(request)
             return False
         number = number_of(session)
+        number = number_of(session)
+        if (
+            self.shared
+            and number != self.me.number
+            and number not in self.members
+            and (number in self._pending or number in self._homes_found)
+        ):
+            self._hold(request)
+            return False
         if session in self.away:  # the community keeps the request for its owner
             return False
         if number == self.me.number or not self.members:
@@ -371,6 +406,53 @@ class Roster:
         """Whether a durable session waits for its owner."""
         key = self.me.key(client, remote, account_of(*account)) if self.away else None
         return any(note.client == client and note.key == key for note in self.away.values())
+
+    # Homes
+
+    @property
+    def _homes_found(self) -> set[int]:
+        return self._homes or set()
+
+    def found(self, homes: set[int]) -> list[int]:
+        """Homes of others that there are. Returns those that we should try to take."""
+        self._homes = homes
+        for number in [one for one in self._pending if one not in homes]:
+            self._taken(number)
+        quiet = {one.number for one in self.members.values() if self._beats - one.heard >= QUIET}
+        there = [self.me.number, *(number for number in self.members if number not in quiet)]
+        self._look()
+        return [one for one in sorted(homes) if (one not in self.members or one in quiet) and _first(there, f"{one:08x}") == self.me.number]
+
+    @property
+    def seeks(self) -> bool:
+        """Whether homes are to be looked for soon."""
+        return bool(self._homes is None or self._pending or any(self._beats - one.heard >= QUIET for one in self.members.values()))
+
+    def take_home(self, number: int) -> None:
+        """We have the home of another one: it is dead."""
+        self._said.append(Said(f"{PEER}{number:08x}", b"", 1, retain=True))
+        self._die(number)
+
+    def took_home(self, number: int) -> None:
+        """Its sessions are ours now."""
+        self._say("took", home=number)
+        self._taken(number)
+
+    def _taken(self, number: int) -> None:
+        self._pending.pop(number, None)
+        self._homes_found.discard(number)
+        held, self._held = self._held, []
+        self.again += held
+        self._look()
+
+    def _waits(self, client: str, remote: str, asked: bytes) -> bool:
+        """Whether a connect request may be for a session in a home that nobody has."""
+        keys = [(one, one.key(client, remote, asked)) for one in self._pending.values()]
+        return any(key is not None and one.keys[key] for one, key in keys)
+
+    def _hold(self, request: Request) -> None:
+        if len(self._held) < ASIDE:
+            self._held.append(request)
 
     def _park(self, request: Request) -> None:
         if len(self._parked) < ASIDE:
@@ -384,6 +466,10 @@ def number_of(session: str) -> int | None:
         return int(digits[:8], 16) if len(digits) == DIGITS else None
     except ValueError:
         return None
+
+
+def _first(numbers: list[int], name: str) -> int:
+    return max((_score(one, name.encode("utf-8", "surrogatepass")), one) for one in numbers)[1]
 
 
 def _score(number: int, key: bytes) -> bytes:

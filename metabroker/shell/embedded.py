@@ -13,6 +13,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...base.address import Address
@@ -225,7 +226,7 @@ class Metabroker:
 
     async def _open(self) -> Server:
         plan, client = self._plan, self._client
-        kept = plan.settings.data is not None
+        kept = isinstance(plan.settings.data, Path)
         login = Login(client, keep_alive=0, known=kept, durable=kept, receive_maximum=REQUESTS)
         if kept:
             login = replace(login, expiry=plan.policy.limits.durable)

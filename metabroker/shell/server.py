@@ -18,12 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ...base.address import REMOTE, Address, parse_address
 from ...base.metabroker import PEER, REQUEST, Code
 from ...base.refusals import Refusals
 from ...mqtt.packets import Publish
+from ...store.base import Kind, StoreError
 from ..connectors.connector import Connector, Owner
 from ..core.actions import (
     Action,
@@ -44,7 +45,7 @@ from ..core.actions import (
 )
 from ..core.batch_path import BatchPath
 from ..core.core import Core
-from ..core.restore import restore
+from ..core.restore import adopt, restore
 from ..mqtt.client import ClientMachine
 from ..mqtt.connection import Connection
 from ..mqtt.login import Login
@@ -60,8 +61,12 @@ from .make_connector import make_connector
 from .resolver import Resolver
 from .session_store import Later, SessionStore
 
+if TYPE_CHECKING:
+    from .homes import Homes, TakenHome
+
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
+LOOK = 2.0  # seconds between two looks for sessions of metabrokers that are gone
 REPORT, LINE = 2.0, 60.0  # seconds between two reports, at least; between two of them in the log
 LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
@@ -143,8 +148,14 @@ class Server:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store = store
         changes = self._store.writer if self._store is not None else None
-        self.roster = Roster(secrets.randbits(32), reaches_of(policy), community.place, community.inside or "", joining=True)
+        number = self._store.number if self._store is not None else None
+        self.roster = Roster(number or secrets.randbits(32), reaches_of(policy), community.place, community.inside or "", joining=True)
         self.roster.patient = community.patient
+        self._homes = self._store.homes if self._store is not None else None
+        self._looking = False
+        self._next_look = 0.0
+        if self._homes is not None:
+            self.roster.share()
         self.core = Core(policy, self._new_id, changes, time.time() - self._now(), self.roster)
         self.core.by_client = community.by_client
         self._limits = policy.limits
@@ -178,9 +189,10 @@ class Server:
 
     @classmethod
     async def open(
-        cls, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None
+        cls, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | str | None = None
     ) -> Server:
-        """A metabroker as it was when it ended. data: the folder where it keeps its sessions, None: nowhere. Raises StoreError."""
+        """A metabroker as it was when it ended. data: the folder where it keeps its sessions, or the URL of a database that others take
+        them over from; None: nowhere. Raises StoreError."""
         if data is None:
             return cls(community, policy, resolver, on_ready)
         store = await asyncio.to_thread(SessionStore, data, asyncio.get_running_loop())
@@ -190,7 +202,12 @@ class Server:
         except BaseException:
             store.close()
             raise
+        store.keep(server._outdone)
         return server
+
+    def _outdone(self) -> None:
+        """Another metabroker has our sessions, and their connections to remotes."""
+        self.fail(StoreError(Kind.BUSY, "metabroker.data", "another metabroker has taken the sessions over"))
 
     def _new_id(self) -> str:
         return self.roster.new_session(secrets.token_bytes(RANDOM))
@@ -251,8 +268,38 @@ class Server:
 
     @_guarded
     def _on_beat(self) -> None:
-        self.roster.tick(self._now())
+        now = self._now()
+        self.roster.tick(now)
+        if self._homes is not None and not self._looking and (self.roster.seeks or now >= self._next_look):
+            self._looking, self._next_look = True, now + LOOK
+            self._spawn(self._look_for_homes(self._homes))
         self._carry_out()
+
+    async def _look_for_homes(self, homes: Homes) -> None:
+        """Take the homes of metabrokers that are gone."""
+        try:
+            for number in self.roster.found(await asyncio.to_thread(homes.others)):
+                found = await asyncio.to_thread(homes.take, number)
+                if found is not None:
+                    self._take_over(found)
+        except StoreError as error:
+            self._warn(f"event=homes-unseen error={str(error)!r}", "homes")
+        finally:
+            self._looking = False
+        self._carry_out()
+
+    @_guarded
+    def _take_over(self, found: TakenHome) -> None:
+        """The sessions of another metabroker are ours."""
+        log.warning("event=sessions-taken-over number=%08x", found.number)
+        self.roster.take_home(found.number)
+        adopt(self.core, found, found.number, self._now())
+        self._later.append(partial(self._taken_over, found))
+        self._carry_out()
+
+    def _taken_over(self, found: TakenHome) -> None:
+        found.lease.close()
+        self.roster.took_home(found.number)
 
     @_guarded
     def _on_tick(self) -> None:

@@ -1,4 +1,5 @@
-"""The metabroker's store: one SQLite file that only its owner may read, a thread that commits, and actions that wait for commits.
+"""The metabroker's store: one SQLite file that only its owner may read, or a home in a database that several share (`homes.py`); a thread
+that commits, and actions that wait for commits.
 
 The file holds the passwords that clients gave for remotes, because the metabroker connects with them after its restart. It has mode 0600
 in a folder of mode 0700 and is not encrypted.
@@ -13,14 +14,19 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...store.base import Kind, StoreError
+from ...base.extras import install
+from ...store.base import Kind, Store, StoreError
 from ...store.folder import os_error
 from ...store.records import StoredDelivery, StoredRun
 from ...store.sqlite import SqliteStore
 from ...store.writer import Writer
 from ..core.actions import Action, ReadPage
 from ..core.records import INCOMING
+
+if TYPE_CHECKING:
+    from .homes import Homes
 
 log = logging.getLogger(__name__)
 FILE = "metabroker.db"
@@ -34,20 +40,34 @@ def _ignore(_: Later) -> None:
 
 
 class SessionStore:
-    """An open store. folder: made if need be. Raises StoreError. Opening blocks: it may be done in any thread, all else in the loop's.
+    """An open store. data: folder, made if need be, or URL of a database. Raises StoreError. Opening blocks: it may be done in any thread,
+    all else in the loop's.
 
-    on_committed: called in the loop with what waited for a commit, in order.
+    on_committed: called in the loop with what waited for a commit, in order. number: of this metabroker, None: it is in the store.
+    homes: of the metabrokers that share the database.
     """
 
-    def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, data: Path | str, loop: asyncio.AbstractEventLoop) -> None:
         self.on_committed: Callable[[Later], None] = _ignore
         self._waiting: deque[tuple[int, Later]] = deque()
         self._committed = asyncio.Event()
-        path = folder / FILE
-        _make_private(path)
-        self.database = SqliteStore(path)
+        self._loop = loop
+        self.homes: Homes | None = None
+        self.number: int | None = None
+        self.database: Store
+        if isinstance(data, Path):
+            _make_private(data / FILE)
+            self.database = SqliteStore(data / FILE)
+        else:
+            self.homes = _homes(data)
+            self.number, self.database = self.homes.number, self.homes.store
         self.writer = Writer(self.database, loop.call_soon_threadsafe, self._on_commit, self._on_error)
         self.writer.start()
+
+    def keep(self, lost: Callable[[], None]) -> None:
+        """From now on. lost: called in the loop when another metabroker has taken over what is here."""
+        if self.homes is not None:
+            self.homes.keep(self._loop.call_soon_threadsafe, lost)
 
     def after(self, later: Later) -> None:
         """Hand over what has been put so far; do these when it is kept."""
@@ -81,6 +101,8 @@ class SessionStore:
         """Close the file. Blocks for as long as that takes, and a second more where something is left."""
         if not self.writer.close(0.0):
             log.error("event=store-left bytes=%d error=%r", self.writer.bytes_pending, str(self.writer.error or "no answer in time"))
+        if self.homes is not None:
+            self.homes.close()
 
     def _rows(self, fetch: ReadPage) -> Rows:
         deliveries = list(self.database.deliveries(INCOMING + fetch.session, after=fetch.after, limit=fetch.last - fetch.after))
@@ -96,6 +118,19 @@ class SessionStore:
     @staticmethod
     def _on_error(error: StoreError) -> None:
         log.error("event=store-fails error=%r", str(error))
+
+
+def place_of(text: str, folder: Path | None = None) -> Path | str:
+    """Where sessions are kept, as it was written: a folder, relative to another one, or the URL of a database."""
+    return text if text.startswith(("postgresql://", "postgres://")) else (folder or Path()) / text
+
+
+def _homes(url: str) -> Homes:
+    try:
+        from .homes import Homes
+    except ImportError:
+        raise StoreError(Kind.OTHER, "postgresql:", f"needs a package that is not installed: {install('postgresql')}") from None
+    return Homes(url)
 
 
 def _make_private(path: Path) -> None:

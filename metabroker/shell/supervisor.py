@@ -46,6 +46,11 @@ class Supervisor:
                 pause = backoff.next()
                 log.error("event=metabroker-cannot-start pause=%g error=%r", pause, str(error))
             except Exception as error:
+                if isinstance(_one_of(error), StoreError):  # another metabroker has what this one kept
+                    pause = PAUSES[0]
+                    log.error("event=metabroker-outdone pause=%g error=%r", pause, str(_one_of(error)))
+                    await asyncio.sleep(pause)
+                    continue
                 self.faults += 1
                 if clock() - began > WELL:
                     backoff.reset()
@@ -72,8 +77,8 @@ def _one_of(error: Exception) -> Exception:
     return error
 
 
-def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None) -> None:
-    """Run until SIGTERM or SIGINT. data: folder for what it keeps. Raises StoreError."""
+def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | str | None = None) -> None:
+    """Run until SIGTERM or SIGINT. data: where it keeps its sessions. Raises StoreError."""
 
     async def main() -> None:
         task = asyncio.current_task()

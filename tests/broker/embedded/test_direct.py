@@ -119,7 +119,8 @@ async def world(version: int = 5, policy: dict[str, Any] = POLICY, limits: Mappi
     with (
         mock.patch.object(connections.Connection, "_dial", dial),
         mock.patch.object(connections.Connection, "reads_pause", False),
-        mock.patch.object(servers.secrets, "token_hex", side_effect=lambda _: f"{next(names):032x}"),
+        mock.patch.object(servers.secrets, "randbits", return_value=1),
+        mock.patch.object(servers.secrets, "token_bytes", side_effect=lambda size: next(names).to_bytes(size, "big")),
     ):
         server = await Server.open(
             EmbeddedCommunity(IN_PROCESS, Login("metabroker", keep_alive=0), broker=here), parse(rules), Chain(), lambda: None
