@@ -1,4 +1,4 @@
-"""Metabrokers that keep their sessions in one PostgreSQL database: when one is killed, or ends, another has its sessions. Real processes."""
+"""Metabrokers with their sessions in one PostgreSQL database: when one is killed, or ends, another has its sessions. Real processes."""
 
 from __future__ import annotations
 
