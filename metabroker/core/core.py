@@ -414,12 +414,11 @@ class Core:
 
     # Sessions from before
 
-    def come_back(self, sessions: list[Session]) -> None:
-        """Sessions go on after a restart, or after another metabroker's end: tell the clients, and send what is pending."""
+    def come_back(self, sessions: list[Session], taken: bool) -> None:
+        """Sessions go on after a restart: tell the clients, and send what is pending. taken: they were another metabroker's until now."""
+        tell = self._state.tell_after_commit if taken else self._state.tell_status
         for session in sessions:
-            self._state.tell_after_commit(
-                session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer"
-            )
+            tell(session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer")
             if session.durable is not None and self.persistence is not None:
                 self.persistence.pump(session)
         if sessions:

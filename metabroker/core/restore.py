@@ -134,7 +134,7 @@ def _go_on(core: Core, store: Readable, lives: int, now: float) -> None:
         core.reach(remote)
     for session in refused:
         core.refuse_restored(session)
-    core.come_back([session for session in core.sessions.values() if session.id not in before])
+    core.come_back([session for session in core.sessions.values() if session.id not in before], isinstance(store, _Taken))
 
 
 def _credentials(record: RemoteRecord, rule: Rule) -> Credentials:

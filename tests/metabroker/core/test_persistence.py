@@ -50,7 +50,6 @@ def test_nothing_is_sent_or_acknowledged_before_it_is_kept() -> None:
 def test_a_session_outlives_the_metabroker_without_its_client() -> None:
     world, client = started()
     world.crash()
-    world.commit()
     assert client.answers[-1][1]["code"] == Code.RESUMED
     world.publish("down/x", b"0")
     world.commit()
