@@ -70,10 +70,16 @@ class Program:
         if self._said and not self._process.stdout.readline().startswith(self._said):
             raise RuntimeError(f"{self.log.name} ended by itself: {self.log.read_text()[-500:]}")
 
-    def kill(self) -> None:
-        """SIGKILL."""
+    def send(self, how: signal.Signals) -> None:
+        """Send a signal."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
+            self._process.send_signal(how)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """End it, with SIGKILL if nothing else is said."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.send_signal(signal.SIGCONT)
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:

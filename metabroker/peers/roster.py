@@ -383,24 +383,18 @@ class Roster:
 
     def session(self, session: str, request: Request) -> bool:
         """Whether we say that there is no such session. The request is kept, if that is not known yet."""
+        number = number_of(session)
+        if number in self.members or session in self.away:  # it answers; the community keeps the request for it
+            return False
         if not self.me.active:
             self._park(request)
             return False
-        number = number_of(session)
-        number = number_of(session)
-        if (
-            self.shared
-            and number != self.me.number
-            and number not in self.members
-            and (number in self._pending or number in self._homes_found)
-        ):
+        if number == self.me.number:
+            return True
+        if number in self._pending or number in self._homes_found:
             self._hold(request)
             return False
-        if session in self.away:  # the community keeps the request for its owner
-            return False
-        if number == self.me.number or not self.members:
-            return True
-        return number not in self.members and not any(session in one.sessions for one in self.members.values()) and self.speaks(session)
+        return not any(session in one.sessions for one in self.members.values()) and self.speaks(session)
 
     def absent(self, client: str, remote: str, account: tuple[str | None, bytes | None]) -> bool:
         """Whether a durable session waits for its owner."""
