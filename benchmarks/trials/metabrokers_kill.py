@@ -115,7 +115,7 @@ class Trial:
             program.start()
         self.status: dict[str, dict[str, Any]] = {}
         self.watcher = paho_client("watcher")
-        self.watcher.on_connect = lambda *_: self.watcher.subscribe("metabroker/status/#", 1)
+        self.watcher.on_connect = self._look
         self.watcher.on_message = self._on_status
         self.watcher.connect_async("127.0.0.1", ports[0], keepalive=3600)
         self.watcher.loop_start()
@@ -130,6 +130,9 @@ class Trial:
             for number, site, remote in places
         ]
         until(lambda: all(one.established for one in self.subscribers) and all(one.subscribed for one in self.members), "subscriptions")
+
+    def _look(self, *_: object) -> None:
+        self.watcher.subscribe("metabroker/status/#", 1)
 
     def _on_status(self, _client: object, _data: object, came: MQTTMessage) -> None:
         self.status[came.topic.rpartition("/")[2]] = json.loads(came.payload or b"{}")
@@ -189,7 +192,10 @@ class Trial:
                 return
 
     def _judges(self) -> list[Judge]:
-        return [judge for one in (*self.members, *self.subscribers) for judge in one.judges.values()]
+        return [judge for judges in self._all_judges() for judge in judges.values()]
+
+    def _all_judges(self) -> list[dict[int, Judge]]:
+        return [one.judges for one in self.members] + [one.judges for one in self.subscribers]
 
     def _progress(self) -> int:
         found = sum(len(judge.seen) for judge in self._judges())
@@ -223,7 +229,7 @@ class Trial:
 
     def end(self) -> None:
         """Stop everything."""
-        clients = [one.client for one in (*self.publishers, *self.members, *self.subscribers)]
+        clients = [one.client for one in self.publishers] + [one.client for one in self.members] + [one.client for one in self.subscribers]
         for client in (*clients, self.watcher):
             with suppress(Exception):
                 client.disconnect()
