@@ -40,3 +40,6 @@ def test_lists_and_tables_are_those_of_both_readers(page: Path) -> None:
         inside = before.startswith(("- ", "  ", "|")) or re.match(r"\d+\. ", before)
         assert not (re.match(r"- |\d+\. |\|", line) and before.strip() and not inside), f"{page.name}:{number}: an empty line above"
         assert not re.match(r" {1,3}(- |\d+\. )", line), f"{page.name}:{number}: indent by four spaces"
+    for table in re.findall(r"(?:^\|.*\n)+", "\n".join(lines) + "\n", re.MULTILINE):
+        first, second, *_ = [*table.splitlines(), ""]
+        assert re.fullmatch(r"\|(?: *:?-+:? *\|)+", second), f"{page.name}: a table without a heading: {first}"
