@@ -96,9 +96,8 @@ class Limits:
         "size",
         0,
         2**60,
-        "bytes that the store keeps, of sessions, messages for other sites and retained messages together; what would have to be kept "
-        "beyond is refused (0x97), and beyond half of it what is for sites out of reach; 0: no bound. Left out: half of the space "
-        "that its disk has for it at the start; for a store in memory broker_bytes, for PostgreSQL no bound",
+        "bytes that the store keeps in all; more is refused (0x97), and beyond half of it what is for sites out of reach; 0: no bound. "
+        "Left out: half of the disk's space at the start; in memory broker_bytes; for PostgreSQL no bound",
     )
     stored_sessions: int = _limit(
         1_000_000, "whole", 0, 10**9, "sessions that are kept when their connections end; CONNECT refuses more (0x97); 0: no bound"
