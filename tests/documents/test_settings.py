@@ -83,7 +83,7 @@ def test_settings_are_taken_as_they_are_shown(block: Block, folder: Path) -> Non
         assert read_tariffs(folder / "tariffs.toml")
     elif "allow" in table or "remotes" in table:
         assert policy.parse(table if "allow" in table else {"allow": [{"clients": ["*"], **table}]}, folder=folder)
-    elif block.page == "docs/interchange.md" and "services" in table:
+    elif block.page.startswith("docs/interchange") and "services" in table:
         (folder / "services.toml").write_text(block.text)
         assert registry.load(folder / "services.toml", "porto").services
     elif "services" in table:
