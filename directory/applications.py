@@ -23,6 +23,7 @@ from ..base.cache import Cache
 from ..broker.applications import Application, Lookup
 from ..broker.mesh.identity import replace_file
 from .client import ClientError
+from .watch import Change, Teller, Watch
 
 log = logging.getLogger("mqmesh.directory")
 
@@ -75,6 +76,8 @@ class Applications:
         self._away: tuple[float, str] | None = None  # since when nobody answers, and why; of the thread
         self._watchers: list[Callable[[], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._due = 0.0  # when the applications are listed next; of the thread, but for `_heard`
+        self._watch = Watch([asker], self._heard) if isinstance(asker, Teller) else None
         self._thread = threading.Thread(target=self._run, name="directory-applications", daemon=True)
 
     # What the broker calls in its loop
@@ -127,12 +130,16 @@ class Applications:
         """Start to ask; answers go to `loop`."""
         self._loop = loop
         self._thread.start()
+        if self._watch is not None:
+            self._watch.start()
 
     def end(self) -> None:
         """Ask no more. What is being asked is finished by itself."""
         with self._lock:
             self._ended = True
         self._wake.set()
+        if self._watch is not None:
+            self._watch.end()
 
     def offered(self) -> list[dict[str, object]]:
         """What this broker registers, as the fields of a claim."""
@@ -147,19 +154,27 @@ class Applications:
 
     # The thread
 
+    def _heard(self, changes: list[Change] | None) -> None:
+        """The directory says what has changed: list again, if it may be of this mesh. In the watch's thread."""
+        own = ("application", "mesh")
+        if changes is None or any(one["mesh"] == self._mesh and one["sort"] in own for one in changes):
+            self._due = 0.0
+            self._wake.set()
+
     def _run(self) -> None:
-        due = 0.0
         while not self._ended:
             try:
                 now = self._clock()
-                if now >= due:
+                if now >= self._due:
+                    self._due = now + self._fresh  # before it is listed: what is heard meanwhile counts
                     self._list()
-                    due = now + (PAUSE if self._away else self._fresh)
+                    if self._away:
+                        self._due = now + PAUSE
                 self._answer_all()
             except Exception:
                 log.exception("event=directory-applications-failed")  # ours; the next round tries again
-                due = self._clock() + PAUSE
-            self._wake.wait(max(0.0, due - self._clock()))
+                self._due = self._clock() + PAUSE
+            self._wake.wait(max(0.0, self._due - self._clock()))
             self._wake.clear()
 
     def _list(self) -> None:

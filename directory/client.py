@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import NO_CONTENT, HTTPException, IncompleteRead
+from contextlib import contextmanager, suppress
+from http.client import NO_CONTENT, HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 TIMEOUT = 10.0  # seconds
@@ -58,15 +58,16 @@ def _told() -> Iterator[None]:
 
 
 class Client:
-    """Talks to the directory at `url`, such as http://127.0.0.1:8090."""
+    """Talks to the directory at `url`, such as http://127.0.0.1:8090. account: name and secret, to log in with the first call."""
 
-    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
+    def __init__(self, url: str, timeout: float = TIMEOUT, account: tuple[str, str] | None = None) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"{url!r}: write http://host:port or https://host:port")
         self._url = url.rstrip("/")
         self._timeout = timeout
         self._token: str | None = None
-        self._account: tuple[str, str] | None = None
+        self._account = account
+        self._feed: HTTPConnection | None = None  # on which changes are waited for
 
     def log_in(self, account: str, secret: str) -> None:
         """Get a token for the following calls. When it expires, they get another one."""
@@ -138,14 +139,50 @@ class Client:
         """Free a number that is reserved for a broker that does not come back."""
         self._call("DELETE", f"/v1/meshes/{quote(mesh, safe='')}/numbers/{number}")
 
-    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    def changes(self, after: int | None = None, wait: int = 0) -> dict[str, Any]:
+        """What has changed after a number: `last`, `changes` (sort, mesh, name), and whether some are `lost` and anything may have changed.
+
+        after: the `last` of the answer before; None asks for the number only. wait: seconds to wait for a change. `stop_waiting` ends it.
+        """
+        asked = {"after": after, "wait": wait}
+        query = urlencode({key: value for key, value in asked.items() if value is not None})
+        return self._call("GET", f"/v1/changes?{query}", waits=wait)
+
+    def stop_waiting(self) -> None:
+        """End a call of `changes` that waits in another thread, with ClientError."""
+        feed, self._feed = self._feed, None
+        if feed is not None and feed.sock is not None:
+            with suppress(OSError):
+                feed.sock.shutdown(socket.SHUT_RDWR)
+
+    def _call(self, method: str, path: str, body: object = None, waits: int | None = None) -> dict[str, Any]:
+        if self._token is None and self._account is not None and path != "/v1/tokens":
+            self.log_in(*self._account)
         try:
-            return self._request(method, path, body)
+            return self._request(method, path, body) if waits is None else self._wait(path, waits)
         except ClientError as error:
             if error.code not in ("E_authTokenExpired", "E_authTokenRequired") or self._account is None:
                 raise
         self.log_in(*self._account)
-        return self._request(method, path, body)
+        return self._request(method, path, body) if waits is None else self._wait(path, waits)
+
+    def _wait(self, path: str, seconds: int) -> dict[str, Any]:
+        """A request that is answered late, on a connection that another thread can end."""
+        parts = urlsplit(self._url)
+        made = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        feed = self._feed = made(parts.netloc, timeout=self._timeout + seconds)
+        try:
+            feed.request("GET", parts.path + path, headers={"Authorization": f"Bearer {self._token}"} if self._token else {})
+            answer = feed.getresponse()
+            text = answer.read(_LONGEST)
+            if answer.status >= 300:
+                raise _refusal(answer.status, text)
+            return dict(json.loads(text))
+        except (OSError, HTTPException, ValueError) as error:
+            raise ClientError(0, "", f"{self._url} does not answer: {error}") from error
+        finally:
+            feed.close()
+            self._feed = None
 
     def _request(self, method: str, path: str, body: object) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._token}"} if self._token else {})}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..base.cache import Cache
 from .client import ClientError
+from .watch import Change, Teller, Watch
 
 PAUSE = 5.0  # seconds
 
@@ -51,11 +52,19 @@ class Lookups:
     stale: seconds after which an old answer is not used any more.
     most: number of cached answers.
 
-    As a context manager it also asks its questions again every `fresh` seconds, in its own thread.
+    As a context manager it also asks its questions again every `fresh` seconds, in its own thread, and at once when the directory says
+    that something has changed (`watched`: the directories that say so; without them the client, if it can).
     """
 
     def __init__(
-        self, client: Finder, *, fresh: float = 30.0, stale: float = 3600.0, most: int = 256, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Finder,
+        *,
+        fresh: float = 30.0,
+        stale: float = 3600.0,
+        most: int = 256,
+        clock: Callable[[], float] = time.monotonic,
+        watched: Sequence[Teller] = (),
     ) -> None:
         self._client = client
         self._fresh, self._stale = fresh, stale
@@ -65,6 +74,8 @@ class Lookups:
         self._lock = threading.Lock()  # of what stands above; never held while the directory is asked
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
+        self._watched: list[Teller] = list(watched) or ([client] if isinstance(client, Teller) else [])
+        self._watch: Watch | None = None
 
     def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None, *, fresh: float | None = None) -> Found:
         """The records as `Client.find` has them; ClientError when the directory refuses, or is away and no answer is young enough.
@@ -96,6 +107,15 @@ class Lookups:
             for question in [one for one, (then, _) in self._answers.items() if now - then > self._stale]:
                 del self._answers[question]
             questions = list(self._answers)
+        self._ask_again(questions)
+
+    def changed(self, changes: list[Change] | None) -> None:
+        """Ask again what changes may have another answer for; None: every question."""
+        with self._lock:
+            questions = [one for one in self._answers if changes is None or any(_touches(change, *one) for change in changes)]
+        self._ask_again(questions)
+
+    def _ask_again(self, questions: list[Question]) -> None:
         for question in questions:
             try:
                 self._ask(question)
@@ -109,11 +129,17 @@ class Lookups:
         self._end.clear()
         self._thread = threading.Thread(target=self._run, name="directory-lookups", daemon=True)
         self._thread.start()
+        if self._watched:
+            self._watch = Watch(self._watched, self.changed)
+            self._watch.start()
         return self
 
     def end(self) -> None:
         """Stop the thread. A question that is being asked is finished."""
         self._end.set()
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
 
     def __exit__(self, *_: object) -> None:
         self.end()
@@ -140,6 +166,16 @@ class Lookups:
             self._away = None
             self._answers.keep(question, (asked, records))
         return records
+
+
+def _touches(change: Change, sort: str, mesh: str | None, name: str | None) -> bool:
+    """Whether a change may change the answer to a question. One of a mesh is one of all in it."""
+    if mesh is not None and change["mesh"] != mesh:
+        return False
+    if change["sort"] == "mesh" and sort != "mesh":
+        return True
+    alike = change["sort"] == sort or (sort, change["sort"]) == ("service", "broker")  # of UDDI, where a broker is a service
+    return alike and (name is None or "*" in name or change["name"] == name)
 
 
 def _is_away(error: ClientError) -> bool:

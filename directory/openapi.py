@@ -36,6 +36,7 @@ def description() -> dict[str, Any]:
     """The whole document."""
     paths = {
         "/v1/health": {"get": _operation("Whether the directory and its database answer", {"type": "object"}, open_to_all=True)},
+        "/v1/changes": {"get": _changes()},
         "/v1/tokens": {"post": _draw()},
         "/v1/tokens/current": {"delete": _operation("End the token that is shown")},
         "/v1/records": {"get": _find(), "post": _put_all()},
@@ -122,6 +123,14 @@ def _draw() -> dict[str, Any]:
     body = {"requestBody": {"required": True, "content": _json(_object({"account": _TEXT, "secret": {"type": "string"}}))}}
     answer = _object({"token": {"type": "string"}, "expires_in": {"type": "number"}})
     return _operation("Draw a token", answer, open_to_all=True) | body
+
+
+def _changes() -> dict[str, Any]:
+    change = _object({"sort": _TEXT, "mesh": _TEXT, "name": _TEXT})
+    answer = _object({"last": {"type": "integer"}, "lost": {"type": "boolean"}, "changes": {"type": "array", "items": change}})
+    asked = {"after": {"type": "integer", "minimum": 0}, "wait": {"type": "integer", "minimum": 0, "description": "seconds, 30 at most"}}
+    parameters = [{"name": name, "in": "query", "schema": schema} for name, schema in asked.items()]
+    return _operation("What has changed after a number", answer, open_to_all=True) | {"parameters": parameters}
 
 
 def _find() -> dict[str, Any]:

@@ -26,6 +26,7 @@ from ..broker.settings.directory import BY_NAME, OfferedService, reachable
 from ..mesh.topology.settings import PeerSettings
 from .applications import Applications
 from .client import Client, ClientError
+from .clients import Clients
 
 if TYPE_CHECKING:
     from ..broker.server import Broker
@@ -144,37 +145,6 @@ def _number_before(folder: Path, mesh: str) -> int | None:
         return None
 
 
-class Directories:
-    """Equal directories, asked in turn until one answers."""
-
-    def __init__(self, settings: DirectorySettings) -> None:
-        self._settings = settings
-        self._clients = [Client(url, TIMEOUT) for url in settings.urls]
-        self._logged_in: set[Client] = set()
-
-    def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
-        """Records. Raises ClientError: of the last directory when none answers, or the first refusal."""
-        missed = ClientError(0, "", "no directory is configured")
-        for client in list(self._clients):
-            try:
-                found = self._ask(client, sort, mesh, name)
-            except ClientError as error:
-                if error.status != 0 and error.status < 500:
-                    raise
-                missed = error
-                continue
-            self._clients.remove(client)
-            self._clients.insert(0, client)
-            return found
-        raise missed
-
-    def _ask(self, client: Client, sort: str, mesh: str | None, name: str | None) -> list[dict[str, Any]]:
-        if self._settings.account and client not in self._logged_in:
-            client.log_in(self._settings.account, self._settings.secret())
-            self._logged_in.add(client)
-        return client.find(sort, mesh, name)
-
-
 class Registration:
     """Keeps one broker registered; a `Registrar`. Raises ValueError for an invalid URL, OSError for the data folder."""
 
@@ -190,8 +160,12 @@ class Registration:
         self._broker: Broker | None = None
         self._ended = threading.Event()
         self._wake = threading.Event()  # something new is to be registered, or it ends
-        self.applications = Applications(Directories(self.settings), self.settings.mesh, config.data, declared=self._declared)
+        equal = Clients(self.settings.urls, TIMEOUT, self._account if self.settings.account else None)
+        self.applications = Applications(equal, self.settings.mesh, config.data, declared=self._declared)
         self._thread = threading.Thread(target=self._run, name="directory", daemon=True)
+
+    def _account(self) -> tuple[str, str]:
+        return self.settings.account, self.settings.secret()
 
     # What the broker asks (`Registrar`)
 

@@ -149,6 +149,15 @@ class Rest:
             leases.leave(records, self._writer(request, records), request.path_params["mesh"], request.path_params["holder"].lower())
         return Response(status_code=204)
 
+    def changes(self, request: Request, body: bytes) -> tuple[int, list[dict[str, str]] | None]:
+        """The number of the last change that is told, and the changes after the one that is asked about: see `Records.changes`."""
+        after = request.query_params.get("after")
+        with self._store.reading() as records:
+            self._reader(request, records)
+            if after is None:
+                return records.last_change(), []
+            return records.changes(_count(after, "after", 0, 18), MOST)
+
     def _leases(self, request: Request, body: bytes) -> Response:
         with self._store.reading() as records:
             return JSONResponse({"leases": leases.listed(records, self._writer(request, records), request.path_params["mesh"])})
@@ -183,6 +192,8 @@ def lane_of(request: Request, body: bytes) -> Lane:
         return Lane.HEALTH
     if path.startswith("/v1/tokens"):
         return Lane.LOGIN
+    if path == "/v1/changes":
+        return Lane.CHANGES
     if method == "GET":
         return Lane.READ
     held = method == "PUT" and request.path_params.get("plural") == "applications" and b'"lease"' in body
@@ -212,12 +223,17 @@ def _one_of_many(at: int, given: object) -> all_records.Record:
         raise DirectoryError(error.code, f"records[{at}] ({sort} {name}): {error}") from error
 
 
-def _count(text: str | None, key: str, default: int) -> int:
+def _count(text: str | None, key: str, default: int, digits: int = 9) -> int:
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not text.isascii() or not text.isdigit() or len(text) > digits:
         raise DirectoryError("E_invalidValue", f"{key} = {text[:80]!r}: a whole number")
     return int(text)
+
+
+def seconds_of(request: Request, most: float) -> float:
+    """How long a request waits for changes."""
+    return min(float(_count(request.query_params.get("wait"), "wait", 0)), most)
 
 
 def _cursor(text: str | None) -> tuple[str, str] | None:

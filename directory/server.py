@@ -11,9 +11,10 @@ import contextlib
 import logging
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -24,8 +25,10 @@ from starlette.routing import Route
 
 from ..base.http_guard import guarded
 from ..base.refusals import source_of
+from . import feed as feed_module
+from .feed import Feed
 from .leases import KEEP
-from .rest import Answer, Rest, lane_of, token_of
+from .rest import Answer, Rest, lane_of, seconds_of, token_of
 from .storage.accounts import asker
 from .storage.errors import DirectoryError
 from .storage.store import Store
@@ -37,9 +40,12 @@ from .uddi.wsdl import wsdl_text
 
 LONGEST = 1024 * 1024  # bytes of a request
 PATIENCE = 10.0  # seconds for a request's body
-TOGETHER = 100  # connections and requests worked at; a new connection beyond takes the place of one that says nothing
+TOGETHER = 600  # connections, more than may wait for changes; a new connection beyond takes the place of one that says nothing
 
 log = logging.getLogger("mqmesh.directory")
+
+T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class TooLong(Exception):
@@ -61,32 +67,56 @@ async def body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _wrapper(store: Store, turns: AllTurns) -> Callable[[Answer], Callable[[Request], Awaitable[Response]]]:
-    """What makes endpoints of REST handlers. This is the only place that turns their exceptions into answers."""
+def _wrapper(store: Store, turns: AllTurns) -> Callable[[Answer], Endpoint]:
+    """What makes endpoints of REST handlers."""
 
-    async def answered(handler: Answer, request: Request) -> Response:
-        body = await body_of(request)
-        async with turns.turn(lane_of(request, body), asker(store, token_of(request), _source(request))):
-            return await run_in_threadpool(handler, request, body)
-
-    def wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
+    def wrap(handler: Answer) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            try:
-                return await answered(handler, request)
-            except TooLong:
-                return JSONResponse({"error": "E_invalidValue", "message": f"at most {LONGEST} bytes within {PATIENCE:.0f} s"}, 413)
-            except DirectoryError as error:
-                if error.ours:
-                    log.error("event=request-failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
-                headers = {"Retry-After": "1"} if error.code == "E_busy" else None
-                return JSONResponse({"error": error.code, "message": str(error)}, error.status, headers)
-            except Exception:
-                log.exception("event=request-failed method=%s path=%s", request.method, request.url.path)
-                return JSONResponse({"error": "E_fatalError", "message": "the directory failed; its log says how"}, 500)
+            return await _worked_at(store, turns, handler, request, await body_of(request))
 
-        return endpoint
+        return _refusing(endpoint)
 
     return wrap
+
+
+async def _worked_at(store: Store, turns: AllTurns, handler: Callable[[Request, bytes], T], request: Request, body: bytes) -> T:
+    """What a handler makes of a request, when it is its turn."""
+    async with turns.turn(lane_of(request, body), asker(store, token_of(request), _source(request))):
+        return await run_in_threadpool(handler, request, body)
+
+
+def _refusing(answer: Endpoint) -> Endpoint:
+    """An endpoint whose exceptions become answers. This is the only place that does it."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except TooLong:
+            return JSONResponse({"error": "E_invalidValue", "message": f"at most {LONGEST} bytes within {PATIENCE:.0f} s"}, 413)
+        except DirectoryError as error:
+            if error.ours:
+                log.error("event=request-failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
+            headers = {"Retry-After": "1"} if error.code == "E_busy" else None
+            return JSONResponse({"error": error.code, "message": str(error)}, error.status, headers)
+        except Exception:
+            log.exception("event=request-failed method=%s path=%s", request.method, request.url.path)
+            return JSONResponse({"error": "E_fatalError", "message": "the directory failed; its log says how"}, 500)
+
+    return endpoint
+
+
+def _changes(store: Store, turns: AllTurns, rest: Rest, feed: Feed) -> Endpoint:
+    """What has changed; a request without news waits for some."""
+
+    async def endpoint(request: Request) -> Response:
+        seconds, body = seconds_of(request, feed_module.LONGEST), await body_of(request)
+        last, told = await _worked_at(store, turns, rest.changes, request, body)
+        until = time.monotonic() + (seconds if "after" in request.query_params else 0.0)
+        while told == [] and await feed.wait(last, until - time.monotonic()):
+            last, told = await _worked_at(store, turns, rest.changes, request, body)
+        return JSONResponse({"last": last, "lost": True, "changes": []} if told is None else {"last": last, "lost": False, "changes": told})
+
+    return _refusing(endpoint)
 
 
 def _source(request: Request) -> str:
@@ -97,8 +127,11 @@ def _source(request: Request) -> str:
 def application(store: Store, public_url: str | None = None, keep: float = KEEP) -> Starlette:
     """The web application over a store. public_url: where clients reach it, None for what each request says. keep: see `leases.claim`."""
     prepare(store)
-    turns = AllTurns()
-    return Starlette(routes=[*Rest(store, keep).routes(_wrapper(store, turns)), *_uddi(store, turns, public_url)])
+    turns, rest, feed = AllTurns(), Rest(store, keep), Feed(store)
+    news = Route("/v1/changes", _changes(store, turns, rest, feed), methods=["GET"])
+    app = Starlette(routes=[news, *rest.routes(_wrapper(store, turns)), *_uddi(store, turns, public_url)])
+    app.state.feed = feed
+    return app
 
 
 def _uddi(store: Store, turns: AllTurns, public_url: str | None) -> list[Route]:
@@ -137,9 +170,9 @@ def configured(app: Starlette, certificate: Path | None = None, key: Path | None
 class _Server(uvicorn.Server):
     """Says when it listens."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], feed: Feed) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._feed = ready, feed
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -155,6 +188,7 @@ class _Server(uvicorn.Server):
 
     def _end(self) -> None:
         log.info("event=stopping")
+        self._feed.end()
         self.force_exit = self.should_exit  # asked twice
         self.should_exit = True
 
@@ -181,11 +215,12 @@ def serve(
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
     written = f"[{host}]" if ":" in host else host
     url = f"{'https' if certificate else 'http'}://{written}:{listener.getsockname()[1]}"
-    config = configured(application(store, public_url, keep), certificate, key)
+    app = application(store, public_url, keep)
+    config = configured(app, certificate, key)
 
     def listening() -> None:
         log.info("event=listening url=%s", url)
         ready(url)
 
-    asyncio.run(_Server(config, listening).serve(sockets=[listener]))
+    asyncio.run(_Server(config, listening, app.state.feed).serve(sockets=[listener]))
     log.info("event=stopped url=%s", url)

@@ -28,6 +28,7 @@ class Lane(Enum):
     LOGIN = "login", 18
     WRITE = "write", 2  # one works while the next one is read
     READ = "read", 6
+    CHANGES = "changes", 2
 
     @property
     def together(self) -> int:

@@ -15,12 +15,13 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from .errors import DirectoryError
-from .tables import ORGANISATION, WORD, Account, Entity, Lease, Word, accounts, entities, leased, leases, tokens, versions, words
+from .tables import ORGANISATION, WORD, Account, Entity, Lease, Word, accounts, changes, entities, leased, leases, tokens, versions, words
 
 NODE = "mqmesh"  # owns what each directory has from the start; no account can have this name
 ACCOUNT_LIMIT = 10_000  # entities of one owner
 AT_MOST = 5000  # entities that one request writes
 REMEMBERED = 86400.0  # seconds for which a token that is over is told from one that never was
+CHANGES = 50_000  # the last ones that are remembered
 AT_ONCE = 500  # keys in one statement
 
 above = entities.alias("above")  # what an entity is inside of
@@ -61,13 +62,17 @@ class Records:
         self._without_words: list[str] = []
         self._words: list[dict[str, Any]] = []
         self._kept: list[str] = []
+        self._touched: dict[Place, str] = {}  # records that have changed, each with the organisation that may know
 
     # Reading
 
     def get(self, key: str) -> Entity | None:
         """The entity with this key, if there is one and the reader may see it."""
         key = key.lower()
-        return self._by_key.get(key) or next(iter(self.select(entities.c.key == key)), None)
+        if key not in self._by_key:
+            for found in self.select(entities.c.key == key):
+                self._by_key[key] = found
+        return self._by_key.get(key)
 
     def hidden(self, key: str) -> bool:
         """Whether a key is taken, by whomever."""
@@ -209,6 +214,8 @@ class Records:
                 self._without_words.append(entity.key)
             self._words += [_word_row(entity, word) for word in found_by]
         before = self._by_key.get(entity.key)
+        for one in (before, entity):
+            self._touch(one)
         if known and (before is None or before.place != entity.place):
             self._forget()
         self._inside.pop(entity.parent, None)
@@ -286,7 +293,9 @@ class Records:
         keys = list(keys)
         if not keys:
             return
-        self.flush()
+        for part in batched(keys):
+            for row in self._read.execute(sa.select(entities).where(entities.c.key.in_(part))).all():
+                self._touch(Entity(*row))
         self._counts.clear()
         self._forget()
         self._by_part(leases, leases.c.mesh, keys)
@@ -301,6 +310,63 @@ class Records:
         """Delete rows by the values of a column."""
         for part in batched(values):
             self._connection.execute(sa.delete(table).where(column.in_(part)))
+
+    # Changes
+
+    def _touch(self, entity: Entity | None) -> None:
+        """A record has changed, or one whose address this is."""
+        if entity is not None and entity.kind == "binding":
+            entity = self.get(entity.parent)
+        if entity is None or entity.record is None:
+            return
+        private = entity.organisation if entity.visibility == ORGANISATION else ""
+        self._touched[entity.place] = private if self._touched.get(entity.place, private) == private else ""
+
+    def note_changes(self) -> bool:
+        """Write down what has changed; whether anything has."""
+        if not self._touched:
+            return False
+        self.flush()
+        parents = {place[0] for place in self._touched} - {""}
+        of = sa.select(entities.c.key, entities.c.name, entities.c.visibility, entities.c.organisation)
+        meshes = {row.key: row for part in batched(parents) for row in self._connection.execute(of.where(entities.c.key.in_(part)))}
+        number = self.last_change()
+        rows = []
+        for (parent, sort, name), organisation in self._touched.items():
+            mesh = meshes.get(parent)
+            if parent and mesh is None:
+                continue  # deleted with its mesh
+            private = mesh.organisation if mesh is not None and mesh.visibility == ORGANISATION else organisation
+            number += 1
+            where = mesh.name if mesh is not None else ""
+            rows.append({"number": number, "sort": sort, "mesh": where, "name": name, "organisation": private})
+        self._touched = {}
+        if rows:
+            self._connection.execute(sa.insert(changes), rows)
+            self._connection.execute(sa.delete(changes).where(changes.c.number <= number - CHANGES))
+        return bool(rows)
+
+    def last_change(self) -> int:
+        """The number of the last change; 0 before the first."""
+        return self._read.scalar(sa.select(sa.func.max(changes.c.number))) or 0
+
+    def changes(self, after: int, most: int) -> tuple[int, list[dict[str, str]] | None]:
+        """The number of the last change that is told, and what has changed after another one; None where that is not known any more."""
+        first = self._read.scalar(sa.select(sa.func.min(changes.c.number))) or 1
+        last = self.last_change()
+        if not first - 1 <= after <= last:
+            return last, None
+        known = changes.c.organisation == ""
+        if self.reader is not None:
+            known = sa.or_(known, changes.c.organisation == self.reader.organisation)
+        rows = self._read.execute(sa.select(changes).where(changes.c.number > after, known).order_by(changes.c.number).limit(most)).all()
+        told = [{"sort": row.sort, "mesh": row.mesh or row.name, "name": row.name} for row in rows]
+        return (rows[-1].number if len(rows) == most else last), told
+
+    def next_end(self) -> float | None:
+        """When the next lease ends."""
+        end = self._read.scalar(sa.select(sa.func.min(leased.c.expires)))
+        return None if end is None else float(end)
 
     # Leases
 
@@ -389,7 +455,12 @@ class Records:
         self._connection.execute(sa.delete(accounts).where(accounts.c.name == account.name))
         self._connection.execute(sa.update(tokens).where(tokens.c.account == account.name).values(expires=self.now - 1.0))
         self._connection.execute(sa.insert(accounts).values(name=account.name, organisation=account.organisation, secret=secret))
-        self._connection.execute(sa.update(entities).where(entities.c.owner == account.name).values(organisation=account.organisation))
+        moved = (entities.c.owner == account.name, entities.c.organisation != account.organisation)
+        for one in [Entity(*row) for row in self._read.execute(sa.select(entities).where(*moved, entities.c.record.is_not(None)))]:
+            self._touch(one)
+            one.organisation = account.organisation
+            self._touch(one)
+        self._connection.execute(sa.update(entities).where(*moved).values(organisation=account.organisation))
 
     def put_token(self, digest: str, account: str, expires: float) -> None:
         """Keep a token's digest until `expires`; those that are over go after REMEMBERED seconds."""

@@ -44,6 +44,7 @@ class Store:
     clock: gives seconds since 1970; None: that of the PostgreSQL server, or this machine's.
     logins: whose secret is compared next. standing: who has paid. account_limit: entities of one owner.
     rates: how many entities an account may write.
+    changed: called when records have changed in this process.
     known_tokens: digest -> account, of those that were good lately: to tell askers apart, not to let them in.
     """
 
@@ -55,6 +56,7 @@ class Store:
         self.rates = Rates()
         self.known_tokens: Cache[str, str] = Cache(REMEMBERED)
         self._writers = WriterTurns()
+        self.changed: Callable[[], None] = lambda: None  # called in a writer's thread
         parsed = make_url(url)
         self._postgresql = parsed.get_backend_name() == "postgresql"
         if self._postgresql:
@@ -97,6 +99,9 @@ class Store:
             records.sweep()
             yield records
             records.flush()
+            changed = records.note_changes()
+        if changed:
+            self.changed()
         if records.reader is not None:
             self.rates.charge(records.reader.name, records.written, time.monotonic())
 

@@ -60,6 +60,16 @@ words = sa.Table(
 )
 # One row: what the tables were last brought up to (`Store.index`).
 versions = sa.Table("directory_versions", metadata, sa.Column("version", sa.Integer, primary_key=True))
+# What has changed, in order: `number` rises by one with each change, under the writers' lock. A change of a mesh is one of all in it.
+changes = sa.Table(
+    "directory_changes",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("sort", sa.String(16), nullable=False),
+    sa.Column("mesh", sa.String(255), nullable=False),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("organisation", sa.String(255), nullable=False),  # who may know of it; empty: everyone
+)
 accounts = sa.Table(
     "directory_accounts",
     metadata,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from ...base.address import REMOTE, AddressError, parse_address
 from ...base.settings import ConfigError, read
-from ...directory.client import ClientError
+from ...directory.client import Client, ClientError
 from ...directory.lookups import Lookups
 from ..libraries import missing_library
 
@@ -58,17 +59,20 @@ class Services:
 
 
 class Directory:
-    """Services of a UDDI v3 registry, ours or another, as NAME or MESH/NAME; its answers outlive its absence (`directory/lookups.py`).
+    """Services as NAME or MESH/NAME of our directory, or of another UDDI v3 registry; answers outlive its absence (`directory/lookups.py`).
 
     A NAME that several meshes have is refused: anybody with an account may give it to a service of a mesh of his own. url: of our
     directory, or of a registry's WSDL. account: name and secret, for what is not public. fresh: seconds after which an answer is asked for
-    again, as are all that are in use in that rhythm. Raises ValueError for a URL that cannot be, ImportError without zeep.
+    again, as are all that are in use in that rhythm; our directory tells of changes at once. Raises ValueError for a URL that cannot be,
+    ImportError without zeep.
     """
 
     def __init__(self, url: str, account: tuple[str, str] | None = None, fresh: float = FRESH) -> None:
         from ...directory.uddi_client import Inquiry
 
-        self._lookups = Lookups(Inquiry(url, account), fresh=fresh)
+        ours = not urlsplit(url).path.strip("/") and not urlsplit(url).query  # else a registry's WSDL
+        told = (Client(url, account=account),) if ours else ()
+        self._lookups = Lookups(Inquiry(url, account), fresh=fresh, watched=told)
         self._lookups.__enter__()
 
     def end(self) -> None:
