@@ -106,6 +106,10 @@ def metabroker(
             help="Folder for sessions that survive a restart, or postgresql://... where other metabrokers take them over; none do without.",
         ),
     ] = None,
+    data_key_file: Annotated[
+        Path | None,
+        typer.Option("--data-key-file", metavar="FILE", help="Key of the passwords there, in its first line; DIR/passwords.key without."),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
 ) -> None:
     """Let the clients of one broker reach other brokers through it.
@@ -135,7 +139,7 @@ def metabroker(
     place = place_of(data) if data is not None else None
     community = options.resolve(where, rules.limits.durable if isinstance(place, Path) else None)
     try:
-        run(community, rules, resolvers, lambda: print(f"ready {community.address}", flush=True), place)
+        run(community, rules, resolvers, lambda: print(f"ready {community.address}", flush=True), place, data_key_file)
     except StoreError as error:
         raise fail(f"metabroker: --data {error}", WRONG_USE) from None
 

@@ -83,7 +83,16 @@ class Site:
             f'[mesh]\nname = "ring"\nkey = "sixteen bytes or more"\n{peers}'
         )
         broker = mqmesh("broker", "--config", config, "--log-level", "warning", "--stop-with-stdin")
-        options = ("--policy", folder / "policy.toml", "--password-file", folder / "password", "--data", database)
+        options = (
+            "--policy",
+            folder / "policy.toml",
+            "--password-file",
+            folder / "password",
+            "--data",
+            database,
+            "--data-key-file",
+            folder / "password",
+        )
         status = ("--status-topic", f"metabroker/status/{name}")
         self.broker = Program(broker, folder / f"{name}.log")
         self.metabroker = Program(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...base.settings import Section
 
 POLICY = "give the path of the policy file of the metabroker that is to run inside this broker"
-KEYS = ("services", "directory", "data", "status_topic")  # that mean nothing without a policy
+KEYS = ("services", "directory", "data", "data_key_file", "status_topic")  # that mean nothing without a policy
 
 
 @dataclass(slots=True)
@@ -25,6 +25,7 @@ class EmbeddedSettings:
     services: a file with names of services and their addresses.
     directory: the URL of a directory.
     data: a folder where sessions are kept, or the URL of a database that several metabrokers share; None: they are not kept.
+    data_key_file: with the key of passwords there; None: a file in the folder.
     status_topic: where its status is published. None: the usual topic; empty: nowhere.
     """
 
@@ -33,6 +34,7 @@ class EmbeddedSettings:
     services: Path | None = None
     directory: str | None = None
     data: Path | str | None = None
+    data_key_file: Path | None = None
     status_topic: str | None = None
 
     @classmethod
@@ -54,6 +56,8 @@ class EmbeddedSettings:
             text = section.string("data", right=right)
             shared = text.startswith(("postgresql://", "postgres://"))
             settings.data = text if shared else section.path_of("data", folder, right)
+        if section.has("data_key_file"):
+            settings.data_key_file = section.path_of("data_key_file", folder, "give the path of a file whose first line is a key")
         if section.has("status_topic"):
             settings.status_topic = _topic(section)
         return settings

@@ -26,6 +26,7 @@ from ...mqtt.properties import Property, encode_properties, properties_in
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
 from ..protocol import bodies
+from ..sealing import Sealer
 from .actions import Action, AfterCommit, LogLine, ReadPage, Respond
 from .records import (
     ACKED,
@@ -42,6 +43,7 @@ from .records import (
     SessionRecord,
     numbered,
     pair,
+    read,
     write,
 )
 from .remote import FEW, Remote, RemoteFilter
@@ -62,6 +64,7 @@ class Persistence:
         self.offset = offset
         self.congested = False  # the store does not keep up
         self.next_run = 1
+        self.sealer: Sealer | None = None  # of passwords; None: they are stored as they are
         self.lives = 0  # how often a metabroker has begun with what is kept
         self._do = do
         self._sequences: dict[int, tuple[str, int]] = {}  # token -> session, sequence
@@ -74,7 +77,16 @@ class Persistence:
         """A remote, from its first session on."""
         credentials = remote.credentials
         record = RemoteRecord(credentials.remote, credentials.username, credentials.password, credentials.rule.version)
+        if self.sealer is not None and record.password is not None:
+            record = record._replace(password=self.sealer.seal(record.password, remote.client_id), sealed=True)
         self.changes.put_value(REMOTE, remote.client_id.encode(), write(record))
+
+    def remote_record(self, client_id: str, data: bytes) -> RemoteRecord:
+        """A stored record, with the password as it is. Raises SealError."""
+        record = RemoteRecord(*read(data))
+        if self.sealer is None or record.password is None or not record.sealed:
+            return record
+        return record._replace(password=self.sealer.open(record.password, client_id), sealed=False)
 
     def forget_remote(self, remote: Remote) -> None:
         """A remote that has been left."""

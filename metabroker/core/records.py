@@ -66,12 +66,13 @@ class Readable(Protocol):
 
 
 class RemoteRecord(NamedTuple):
-    """A remote broker. version: 4 or 5."""
+    """A remote broker. version: 4 or 5. sealed: the password is encrypted (`sealing.py`); records of earlier versions have it as it is."""
 
     remote: str
     username: str | None
     password: bytes | None
     version: int
+    sealed: bool = False
 
 
 class SessionRecord(NamedTuple):

@@ -44,7 +44,7 @@ _SELF, _NUMBER = b"metabroker", b"number"
 
 
 def restore(core: Core, store: Readable, now: float) -> None:
-    """Take over what a store holds. core: new, with a persistence. now: the core's time."""
+    """Take over what a store holds. core: new, with a persistence. now: the core's time. Raises SealError."""
     persistence = core.persistence
     assert persistence is not None
     persistence.heard(now)
@@ -57,10 +57,12 @@ def restore(core: Core, store: Readable, now: float) -> None:
 
 
 def adopt(core: Core, store: Readable, home: int, now: float) -> None:
-    """Take over what another metabroker's store holds. home: its number; the store is given up in the same commit."""
+    """Take over what another metabroker's store holds. home: its number; the store is given up in the same commit. Raises SealError before
+    anything is changed."""
     persistence = core.persistence
     assert persistence is not None
     persistence.heard(now)
+    _remotes(store, persistence)
     changes, taken = persistence.changes, _Taken(store, persistence)
     for run in taken.runs.values():
         changes.put_run(run)
@@ -111,13 +113,17 @@ class _Taken:
         return max(self.runs, default=0)
 
 
+def _remotes(store: Readable, persistence: Persistence) -> dict[str, RemoteRecord]:
+    return {key.decode(): persistence.remote_record(key.decode(), value) for key, value in store.values(REMOTE)}
+
+
 def _go_on(core: Core, store: Readable, lives: int, now: float) -> None:
     """Sessions in a store go on. lives: how often a metabroker has begun with them."""
     persistence = core.persistence
     assert persistence is not None
     persistence.lives = lives
     persistence.changes.put_value(LIFE, _SELF, write(lives))
-    records = {key.decode(): RemoteRecord(*read(value)) for key, value in store.values(REMOTE)}
+    records = _remotes(store, persistence)
     refused: list[Session] = []
     before = set(core.sessions)
     remotes = _sessions(core, store, records, refused, lives * LIVES, now)

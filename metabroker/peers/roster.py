@@ -31,6 +31,7 @@ SILENT, QUIET = 6, 2  # of our own beats: one is dead; its home is tried
 ASIDE = 1000  # requests that wait, or are remembered
 REMEMBERED = 5.0  # seconds
 PATIENCE = 1.0  # seconds after which a newcomer does without an echo of its own words, ...
+MISSED = 20  # looks for a home that is not there any more
 SETTLED = 8.0  # ... and after which it leaves homes alone whose leases others have
 RANDOM = 10  # bytes of a session's identifier that nobody can guess
 DIGITS = 32  # of a session's identifier: 8 for the number, 4 for the epoch
@@ -91,7 +92,8 @@ class Roster:
         self._heeded: set[tuple[int, int, int]] = set()
         self.outlived = False  # others have told clients of ours to connect again
         self.shared = self._unsettled = False
-        self._pending: dict[int, Member] = {}  # dead, and their homes are not taken yet
+        self._pending: dict[int, Member] = {}  # dead, and nobody has said that it has taken their homes
+        self._missed: dict[int, int] = {}  # how many looks have not found these homes
         self._homes: set[int] | None = None  # of others; None: nobody has looked
         self._held: list[Request] = []  # until they are taken
 
@@ -297,8 +299,9 @@ class Roster:
             return
         if not self.shared:
             self.dead.append(member)
-        elif self._homes is None or number in self._homes:
+        else:
             self._pending[number] = member
+            self._missed[number] = 0
         others, self._others = self._others, []
         self.again += [one.request for one in others]
         self._look()
@@ -411,7 +414,9 @@ class Roster:
         """Homes of others that there are. Returns those that we should try to take."""
         self._homes = homes
         for number in [one for one in self._pending if one not in homes]:
-            self._taken(number)
+            self._missed[number] += 1
+            if self._missed[number] >= MISSED:  # who took it has died, too
+                self._taken(number)
         quiet = {one.number for one in self.members.values() if self._beats - one.heard >= QUIET}
         there = [self.me.number, *(number for number in self.members if number not in quiet)]
         self._look()
@@ -434,6 +439,7 @@ class Roster:
 
     def _taken(self, number: int) -> None:
         self._pending.pop(number, None)
+        self._missed.pop(number, None)
         self._homes_found.discard(number)
         held, self._held = self._held, []
         self.again += held

@@ -238,7 +238,9 @@ class Metabroker:
         resolvers: list[Resolver] = [Services(plan.table)]
         if self._directory is not None:
             resolvers.append(self._directory)
-        return await Server.open(community, plan.policy, Chain(*resolvers), self._ready.set, plan.settings.data)
+        return await Server.open(
+            community, plan.policy, Chain(*resolvers), self._ready.set, plan.settings.data, plan.settings.data_key_file
+        )
 
 
 def _ended(task: asyncio.Task[None]) -> None:

@@ -54,6 +54,7 @@ from ..peers.roster import BEAT, RANDOM, Roster
 from ..policy import Policy
 from ..protocol.events import BatchSettled, Dropped, Event, Message, Published, State, Subscribed, Trouble, Up
 from ..protocol.messages import IncomingRun
+from ..sealing import SealError
 from . import status
 from .deliveries import PendingDelivery, PendingRun
 from .direct import Singles
@@ -157,6 +158,8 @@ class Server:
         if self._homes is not None:
             self.roster.share()
         self.core = Core(policy, self._new_id, changes, time.time() - self._now(), self.roster)
+        if self._store is not None and self.core.persistence is not None:
+            self.core.persistence.sealer = self._store.sealer
         self.core.by_client = community.by_client
         self._limits = policy.limits
         self._beside = community
@@ -189,16 +192,25 @@ class Server:
 
     @classmethod
     async def open(
-        cls, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | str | None = None
+        cls,
+        community: Community,
+        policy: Policy,
+        resolver: Resolver,
+        on_ready: Callable[[], None],
+        data: Path | str | None = None,
+        key_file: Path | None = None,
     ) -> Server:
         """A metabroker as it was when it ended. data: the folder where it keeps its sessions, or the URL of a database that others take
-        them over from; None: nowhere. Raises StoreError."""
+        them over from; None: nowhere. key_file: see `SessionStore`. Raises StoreError."""
         if data is None:
             return cls(community, policy, resolver, on_ready)
-        store = await asyncio.to_thread(SessionStore, data, asyncio.get_running_loop())
+        store = await asyncio.to_thread(SessionStore, data, asyncio.get_running_loop(), key_file)
         try:
             server = cls(community, policy, resolver, on_ready, store)
             await asyncio.to_thread(restore, server.core, store.database, server._now())
+        except SealError as error:
+            store.close()
+            raise StoreError(Kind.OTHER, store.database.name, str(error)) from None
         except BaseException:
             store.close()
             raise
@@ -291,9 +303,14 @@ class Server:
     @_guarded
     def _take_over(self, found: TakenHome) -> None:
         """The sessions of another metabroker are ours."""
+        try:
+            adopt(self.core, found, found.number, self._now())
+        except SealError as error:
+            found.lease.close()
+            self._warn(f"event=sessions-not-taken-over number={found.number:08x} error={str(error)!r}", "sealed")
+            return
         log.warning("event=sessions-taken-over number=%08x", found.number)
         self.roster.take_home(found.number)
-        adopt(self.core, found, found.number, self._now())
         self._later.append(partial(self._taken_over, found))
         self._carry_out()
 

@@ -1,8 +1,8 @@
 """The metabroker's store: one SQLite file that only its owner may read, or a home in a database that several share (`homes.py`); a thread
 that commits, and actions that wait for commits.
 
-The file holds the passwords that clients gave for remotes, because the metabroker connects with them after its restart. It has mode 0600
-in a folder of mode 0700 and is not encrypted.
+The passwords that clients gave for remotes are in it, because the metabroker connects with them after its restart. They are encrypted
+(`sealing.py`). The file has mode 0600 in a folder of mode 0700; that of the key is beside it, if no other one is given.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from ...store.folder import os_error
 from ...store.records import StoredDelivery, StoredRun
 from ...store.sqlite import SqliteStore
 from ...store.writer import Writer
+from .. import sealing
 from ..core.actions import Action, ReadPage
 from ..core.records import INCOMING
+from ..sealing import Sealer
 
 if TYPE_CHECKING:
     from .homes import Homes
 
 log = logging.getLogger(__name__)
-FILE = "metabroker.db"
+FILE, KEY = "metabroker.db", "passwords.key"
 CLOSE_TIMEOUT = 5.0  # seconds for what is left to be kept
 Later = list[Action | Callable[[], None]]
 Rows = list[tuple[StoredDelivery, StoredRun]]
@@ -44,10 +46,10 @@ class SessionStore:
     all else in the loop's.
 
     on_committed: called in the loop with what waited for a commit, in order. number: of this metabroker, None: it is in the store.
-    homes: of the metabrokers that share the database.
+    homes: of the metabrokers that share the database. sealer: of passwords in it. key_file: with its key; None: a file in the folder.
     """
 
-    def __init__(self, data: Path | str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, data: Path | str, loop: asyncio.AbstractEventLoop, key_file: Path | None = None) -> None:
         self.on_committed: Callable[[Later], None] = _ignore
         self._waiting: deque[tuple[int, Later]] = deque()
         self._committed = asyncio.Event()
@@ -55,8 +57,8 @@ class SessionStore:
         self.homes: Homes | None = None
         self.number: int | None = None
         self.database: Store
+        self.sealer = _sealer(data, key_file)
         if isinstance(data, Path):
-            _make_private(data / FILE)
             self.database = SqliteStore(data / FILE)
         else:
             self.homes = _homes(data)
@@ -123,6 +125,19 @@ class SessionStore:
 def place_of(text: str, folder: Path | None = None) -> Path | str:
     """Where sessions are kept, as it was written: a folder, relative to another one, or the URL of a database."""
     return text if text.startswith(("postgresql://", "postgres://")) else (folder or Path()) / text
+
+
+def _sealer(data: Path | str, key_file: Path | None) -> Sealer:
+    try:
+        if key_file is not None:
+            return sealing.read(key_file)
+        if isinstance(data, Path):
+            _make_private(data / FILE)
+            return sealing.made(data / KEY)
+    except sealing.SealError as error:
+        raise StoreError(Kind.OTHER, "key file", str(error)) from None
+    text = "passwords there are encrypted: give a key file, the same to each metabroker (openssl rand -hex 32)"
+    raise StoreError(Kind.OTHER, "postgresql:", text)
 
 
 def _homes(url: str) -> Homes:

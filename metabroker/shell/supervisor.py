@@ -77,14 +77,21 @@ def _one_of(error: Exception) -> Exception:
     return error
 
 
-def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | str | None = None) -> None:
-    """Run until SIGTERM or SIGINT. data: where it keeps its sessions. Raises StoreError."""
+def run(
+    community: Community,
+    policy: Policy,
+    resolver: Resolver,
+    on_ready: Callable[[], None],
+    data: Path | str | None = None,
+    key_file: Path | None = None,
+) -> None:
+    """Run until SIGTERM or SIGINT. data, key_file: see `Server.open`. Raises StoreError."""
 
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        supervisor = Supervisor(lambda: Server.open(community, policy, resolver, on_ready, data))
+        supervisor = Supervisor(lambda: Server.open(community, policy, resolver, on_ready, data, key_file))
 
         def end() -> None:
             supervisor.leave()

@@ -95,7 +95,14 @@ RANKS = {
         "refusals",
     ),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
-    "metabroker": ("__init__", "shell", "connectors core", "mqtt peers", "policy", "credentials libraries protocol reconnect remotes"),
+    "metabroker": (
+        "__init__",
+        "shell",
+        "connectors core",
+        "mqtt peers",
+        "policy",
+        "credentials libraries protocol reconnect remotes sealing",
+    ),
     "mqtt": (
         "__init__",
         "bounds codec framing publish session websocket",

@@ -40,7 +40,8 @@ class Three:
     def start(self, name: str) -> None:
         words = ("metabroker", "--community", self.community.url, "--policy", self.folder / "policy.toml", "--id", name)
         url = f"{self.postgres.url}?schema={self.schema}"
-        process = self.processes[name] = start(*words, "--data", url, stderr=self.log(name))
+        (self.folder / "key").write_text("a key of more than sixteen bytes\n")
+        process = self.processes[name] = start(*words, "--data", url, "--data-key-file", self.folder / "key", stderr=self.log(name))
         assert process.stdout.readline().startswith("ready"), self.log(name).read_text()  # type: ignore[union-attr]
 
     def log(self, name: str) -> Path:
