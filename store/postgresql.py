@@ -97,6 +97,7 @@ class PostgresqlStore:
         self._next_number = 1
         self._opened = False
         self._counted = True  # whether the schema may have counts
+        self.value_page = VALUE_PAGE  # values that one query reads
 
     def open(self) -> None:
         """Connect, make or check the schema, see `Store.open`."""
@@ -249,11 +250,11 @@ class PostgresqlStore:
         last = b""
         query = 'SELECT key, value, checksum, digest FROM "values" WHERE "table" = %s AND digest > %s ORDER BY digest LIMIT %s'
         while True:
-            rows = self._query(query, (table, last, VALUE_PAGE))
+            rows = self._query(query, (table, last, self.value_page))
             for key, value, checksum, _ in rows:
                 self._check(checksum, partial(value_checksum, table, key, value), f"the value of {key[:40]!r} in {table}")
                 yield key, value
-            if len(rows) < VALUE_PAGE:
+            if len(rows) < self.value_page:
                 return
             last = rows[-1][3]
 

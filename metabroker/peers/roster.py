@@ -394,7 +394,7 @@ class Roster:
             return False
         if number == self.me.number:
             return True
-        if number in self._pending or number in self._homes_found:
+        if number in self._pending or number in self._homes_found or any(session in one.sessions for one in self._pending.values()):
             self._hold(request)
             return False
         return not any(session in one.sessions for one in self.members.values()) and self.speaks(session)

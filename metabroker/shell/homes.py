@@ -32,6 +32,7 @@ from ..core.records import ACKED, ASKED, FILTER, LIFE, REMOTE, REQUEST, SESSION,
 SCHEMA = "mqmesh_metabroker"
 LOCK_CLASS = 0x6D73  # of advisory locks, "ms"
 SECONDS = 5.0  # of a lease
+VALUES = 10_000  # small ones, that one query reads
 LOST = "another metabroker has taken its sessions over"
 
 
@@ -66,6 +67,7 @@ class TakenHome:
     def read(self, url: str) -> None:
         """Read it. Raises StoreError."""
         store = PostgresqlStore(url)
+        store.value_page = VALUES
         store.attach()
         try:
             for table in (REMOTE, SESSION, FILTER, ASKED, ACKED, REQUEST, LIFE):

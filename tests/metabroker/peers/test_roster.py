@@ -209,3 +209,32 @@ def test_one_that_is_taken_for_dead_speaks_up_and_hears_that_its_clients_were_mo
     bus.connect("c")
     bus.run(0.2)
     assert bus.answers("c") == 1
+
+
+def test_requests_for_sessions_of_a_dead_one_wait_until_somebody_has_them() -> None:
+    """Also of sessions that it had taken over itself, whose identifiers have an earlier number."""
+    bus = Bus(6)
+    one, two, three = (bus.add(number) for number in (1, 2, 3))
+    for place in bus.places:
+        place.roster.share()
+        place.roster.found(set())
+    bus.run(1)
+    key = key_of(FAR, account_of(*ANY))
+    own, older = one.roster.new_session(bytes(RANDOM)), Roster(9).new_session(bytes(RANDOM))
+    for session in (own, older):
+        one.roster.begin(session, "c", key, True)
+    one.say()
+    bus.run(0.2)
+    one.alive = False
+    bus.run((SILENT + 3) * BEAT)
+    request = Request("metabroker/request/s/publish", b"", {})
+    assert not any(place.roster.session(session, request) for place in (two, three) for session in (own, older))
+    assert not two.roster.connect(Request(f"c {FAR}", b"", {}), "c", FAR, ANY, "", bus.now)
+    for session in (own, older):
+        two.roster.begin(session, "c", key, True)
+    two.roster.took_home(1)
+    assert [one.topic for one in two.roster.again] == [request.topic, request.topic, f"c {FAR}"]
+    two.roster.again.clear()
+    two.say()
+    bus.run(0.2)
+    assert not any(three.roster.session(session, request) for session in (own, older))

@@ -129,8 +129,9 @@ def test_nobody_else_may_read_what_is_kept(kept: Kept, community: int, remote: R
     member.connect(remote.url, username="ann", password="sesame", durable=True)
     assert stat.S_IMODE((kept.folder / "data").stat().st_mode) == 0o700
     files = list((kept.folder / "data").glob("metabroker.db*"))
-    assert any(b"sesame" in file.read_bytes() for file in files)  # else this test says nothing
-    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert any(b"ann" in file.read_bytes() for file in files)  # else this test says nothing
+    assert not any(b"sesame" in file.read_bytes() for file in files)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in [*files, kept.folder / "data" / "passwords.key"]} == {0o600}
     assert "sesame" not in kept.log.read_text()
     member.ask("disconnect")
     member.close()
