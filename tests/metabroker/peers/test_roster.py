@@ -227,7 +227,7 @@ def test_requests_for_sessions_of_a_dead_one_wait_until_somebody_has_them() -> N
     bus.run(0.2)
     one.alive = False
     bus.run((SILENT + 3) * BEAT)
-    request = Request("metabroker/request/s/publish", b"", {})
+    request = Request(f"s {FAR}", b"", {})
     assert not any(place.roster.session(session, request) for place in (two, three) for session in (own, older))
     assert not two.roster.connect(Request(f"c {FAR}", b"", {}), "c", FAR, ANY, "", bus.now)
     for session in (own, older):
