@@ -11,6 +11,7 @@ from .api.factory import ConnectionFactory, TopicConnectionFactory
 from .api.producer import MessageProducer
 from .api.recipient import Recipient
 from .api.requestor import QueueRequestor, TopicRequestor
+from .api.service import AsyncService, CancelledError, Delivered, ExpiredError, Service, ServiceError
 from .api.session import Session
 from .core.errors import (
     IllegalStateError,
@@ -47,13 +48,17 @@ __all__ = [
     "AsyncContext",
     "AsyncProducer",
     "AsyncQueueBrowser",
+    "AsyncService",
     "BytesMessage",
+    "CancelledError",
     "Connection",
     "ConnectionFactory",
     "ConnectionMetaData",
     "Context",
+    "Delivered",
     "DeliveryMode",
     "Destination",
+    "ExpiredError",
     "IllegalStateError",
     "InvalidClientIDError",
     "InvalidDestinationError",
@@ -78,6 +83,8 @@ __all__ = [
     "ResourceAllocationError",
     "Returned",
     "Selector",
+    "Service",
+    "ServiceError",
     "Session",
     "Settings",
     "StreamMessage",

@@ -294,6 +294,11 @@ class Exchange:
             branch.state = TABLE[branch.state, Input.ARRIVED]
 
     def _cancel(self, header: Header, now: int) -> Verdict:
+        if not (header.call or header.hop):
+            named = self._handles.get((header.sender, header.handle))
+            if named is None:
+                raise Refusal(Code.UNKNOWN_CALL, f"handle {header.handle!r} is not known", "cancel what you have posted here")
+            header = replace(header, call=named.id)
         call, _, _ = self._find(header, Code.UNKNOWN_CALL)
         if call.header.sender != header.sender:
             raise Refusal(Code.UNKNOWN_CALL, f"call {call.id} is not one of {header.sender}", "cancel what you have posted")

@@ -202,7 +202,7 @@ def _complete(header: Header) -> None:
     """What each kind must have, and may not."""
     if header.kind in NEW and not header.recipients:
         raise wrong("recipients", [], f"a {header.kind} names at least one")
-    if header.kind not in NEW and not (header.call or header.hop):
+    if header.kind not in NEW and not (header.call or header.hop or (header.kind is Kind.CANCEL and header.handle)):
         raise wrong("call", "", f"a message of kind {header.kind} names the call or the hop that it is about")
     if header.kind is Kind.RESPONSE and header.expires is not None:
         raise wrong("expires", header.expires, "a response has none: its request's holds (give no expiry)")

@@ -65,7 +65,7 @@ def _fields(properties: PublishProperties | None) -> dict[str, Any]:
             fields[name] = value
         elif name == DUPLICATE:
             fields[name] = {"true": True, "false": False}.get(value, value)
-        elif name == "access":
+        elif name == "access" or name in MANY.values():
             fields[name] = _json(name, value)
         elif name == TRACE and PARENT.fullmatch(value):
             fields["trace"] = value

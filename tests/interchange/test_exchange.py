@@ -291,6 +291,13 @@ def test_cancel_says_how_far_it_came_and_tells_who_has_it(world: World) -> None:
     assert not world.inboxes
 
 
+def test_cancel_by_handle(world: World) -> None:
+    ask(world, handle="h-1")
+    assert world.refused("cancel", "shop/orders", handle="h-2") is Code.UNKNOWN_CALL
+    assert world.refused("cancel", "thief/any", handle="h-1") is Code.UNKNOWN_CALL
+    assert world.post("cancel", "shop/orders", handle="h-1").came == [{"recipient": "bank/credit", "state": "out", "at": "bank/credit"}]
+
+
 def test_acknowledge_is_noted(world: World) -> None:
     verdict = ask(world)
     world.post("acknowledge", "bank/credit", call=verdict.call)

@@ -1,0 +1,84 @@
+"""Services in Python (`mqmesh.client.Service`): requests, errors, transit, several instances, cancels, asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from mqmesh.client import AsyncService, CancelledError, ConnectionFactory, Delivered, ExpiredError, Service, ServiceError
+from support.interchange_site import InterchangeSite
+
+
+def factory(site: InterchangeSite) -> ConnectionFactory:
+    return ConnectionFactory(site.broker.addresses[0])
+
+
+async def test_requests_and_errors(tmp_path: Path) -> None:
+    def credit(request: Delivered) -> object:
+        if request.text == "broken":
+            raise RuntimeError("of the test")
+        if request.json()["amount"] > 1000:
+            raise ServiceError("too much", "over-limit")
+        return {"granted": request.json()["amount"], "to": request.sender}
+
+    def scene() -> None:
+        with Service("bank/credit", made) as bank, Service("shop/orders", made) as shop, Service("shop/orders", made) as other:
+            bank.serve(credit)  # type: ignore[arg-type]
+            for one in (shop, other):
+                assert one.request("bank/credit", {"amount": 7}).json() == {"granted": 7, "to": "shop/orders"}
+            for body, code in (({"amount": 9000}, "over-limit"), ("broken", "failed")):
+                with pytest.raises(ServiceError) as caught:
+                    shop.request("bank/credit", body)
+                assert caught.value.error_code == code
+            with pytest.raises(ServiceError) as caught:
+                shop.request("bank/none")
+            assert caught.value.error_code == "unknown-service"
+            shop.notify("bank/credit", {"amount": 1})
+            asked = shop.ask(["bank/credit", "map/ids"], {"amount": 5}, expiry=3600)
+            with pytest.raises(ExpiredError):
+                asked.responses(0)
+            asked.cancel("sold out")
+            assert isinstance(asked.responses(10)[-1], CancelledError)
+
+    async with InterchangeSite(tmp_path) as site:
+        made = factory(site)
+        await asyncio.to_thread(scene)
+
+
+async def test_a_service_on_the_way(tmp_path: Path) -> None:
+    def scene() -> None:
+        with Service("bank/credit", made) as bank, Service("map/ids", made) as ids, Service("shop/orders", made) as shop:
+            ids.serve(lambda message: message.body + b" mapped")
+            bank.serve(lambda request: request.text.upper())
+            found = shop.request("bank/credit", "order", services=["map/ids"])
+            assert (found.text, found.sender) == ("ORDER MAPPED", "bank/credit")
+
+    async with InterchangeSite(tmp_path) as site:
+        made = factory(site)
+        await asyncio.to_thread(scene)
+
+
+async def test_the_example(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        words = sys.executable, str(Path(__file__).parents[3] / "examples" / "services.py"), site.broker.addresses[0]
+        process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        assert said.decode() == "bank/credit has granted 100\nbank/credit: too-much: 5000 is too much\n"
+        assert process.returncode == 0
+
+
+async def test_asyncio(tmp_path: Path) -> None:
+    async def credit(request: Delivered) -> str:
+        await asyncio.sleep(0)
+        return request.text + "!"
+
+    async with InterchangeSite(tmp_path) as site:
+        made = factory(site)
+        async with AsyncService("bank/credit", made) as bank, AsyncService("shop/orders", made) as shop:
+            await bank.serve(credit)
+            assert (await shop.request("bank/credit", "yes")).text == "yes!"
+            await shop.notify("bank/credit", "note")
+            with pytest.raises(ServiceError):
+                await shop.request("bank/none")
