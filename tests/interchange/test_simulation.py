@@ -36,6 +36,9 @@ class Ways:
     def back(self, request: Header, response: Message, now: int = 0) -> tuple[Step, ...]:
         return (Step(Declaration("way/y")),) if response.body.data == b"by y" else ()
 
+    def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int = 0) -> tuple[Step, ...]:
+        return steps
+
     def refuses_duplicates(self, service: str) -> bool:
         return True
 
