@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -39,14 +40,14 @@ class Party(asyncio.Protocol):
         self._framer = Framer()
         self._number = 0
         self.ready = asyncio.get_running_loop().create_future()
-        self.taken = lambda publish: None  # type: ignore[assignment]
+        self.taken: Callable[[Publish], None] = lambda publish: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self.send(Connect(self._name, 5, False, 0, properties={Property.SESSION_EXPIRY_INTERVAL: 3600}))
 
     def data_received(self, data: bytes) -> None:
-        out = []
+        out: list[object] = []
         for first, body in self._framer.feed(data):
             packet = decode(first, body, 5)
             if isinstance(packet, Publish):
@@ -105,7 +106,7 @@ async def exchanges(port: int, interchange: bool, count: int, at_once: int) -> t
         elif len(begun) < count:
             ask()
 
-    bank.taken, shop.taken = answer, came  # type: ignore[method-assign]
+    bank.taken, shop.taken = answer, came
     start = time.perf_counter()
     for _ in range(at_once):
         ask()
