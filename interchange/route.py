@@ -30,8 +30,9 @@ from .calls import Step
 from .message import Declaration, Kind, Message
 from .refusals import Code, Refusal
 from .rules.actions import IN, OUT, Exclude, Include, Redirect, Reject, SetContext, SetExpiry, SetTopic
+from .rules.compiling import Values
 from .rules.routing import Routing
-from .rules.rules import Rule
+from .rules.rules import Rule, RuleSet
 from .rules.view import Budget, Content, Facts, plain_type
 
 DEEPEST = 16  # services that include each other in turn
@@ -154,6 +155,7 @@ class Calculation:
     now: time of the post.
     has: what the connection of the post had: `tls`, `password`, `certificate`.
     content: the message's parts, as rules see them; left out, they are those of `message`.
+    `trace` gets each evaluation, for `explain.py`, if it is set to a list.
     NeedsValues comes through: `extract` the values elsewhere, and calculate anew with `Content(message, known)`.
     """
 
@@ -161,6 +163,7 @@ class Calculation:
         self, services: Services, message: Message, now: int, has: frozenset[str] = frozenset(), content: Content | None = None
     ) -> None:
         self.order: list[Invocation] = []
+        self.trace: list[tuple[Invocation, RuleSet, Values]] | None = None
         self._services = services
         self._header = message.header
         self._now = now
@@ -260,8 +263,11 @@ class Calculation:
         """Evaluate the rules of a service, and route to those that they include."""
         routing = self._services.routing(frame.to.service)
         rules = routing.script.of(frame.role)
-        fired = rules.fired(rules.values(self._content, self._seen(frame, state), self._budget)) if rules.rules else []
+        values = rules.values(self._content, self._seen(frame, state), self._budget)
+        fired = rules.fired(values) if rules.rules else []
         self._note(Invocation(frame.role, frame.chain, tuple(rule.name for rule in fired), routing.revision))
+        if self.trace is not None:
+            self.trace.append((self.order[-1], rules, values))
         plan = self._plan(fired, frame, state)
         for to, given in plan.before:
             self._include(frame, to, given, state, steps)

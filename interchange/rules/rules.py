@@ -107,6 +107,15 @@ class RuleSet:
                     break
         return made
 
+    def holds(self, condition: Condition, values: Values) -> bool:
+        """Whether a condition of one of the rules, or a part of it, holds; for `explain`."""
+        return closure(condition, self._looks.__getitem__)(values)
+
+    def value(self, look: Look, values: Values) -> Value | None:
+        """What a message has at a look of one of the rules; None: nothing."""
+        found: Value | None = values[self._looks[look]]
+        return found
+
     def _candidates(self, values: Values) -> list[int]:
         """The rules whose needed value this message has."""
         found: list[int] = []

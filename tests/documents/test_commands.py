@@ -234,6 +234,12 @@ SCENES = {
         edits={"mosquitto_pub ": "mosquitto_pub -p 1883 ", "services.toml\n": "services.toml\n"},
         said=("published through session", '"up":true'),
     ),
+    "rules": Scene(
+        places=(("docs/interchange-rules.md", "Try it"),),
+        setup=f"cat > services.toml <<'END'\n{of('toml', 'docs/interchange-rules.md', 'Rules of the interchange')[0].text}\n"
+        '[services."map/ids"]\n[services."score/credit"]\nEND\n',
+        said=('score/credit (visible ["body"]) -> bank/credit',),
+    ),
     "an interchange": Scene(
         places=(("docs/interchange.md", "A first request"),),
         setup="".join(

@@ -57,7 +57,7 @@ RANKS = {
     "cli": (
         "__init__ main",
         "attach migrate",
-        "acl billing broker cert demo directory identity journal metabroker passwd pipeline pub status store sub trace",
+        "acl billing broker cert demo directory identity interchange journal metabroker passwd pipeline pub status store sub trace",
         "topology",
         "site",
         "authority fleet logs message_format queue sessions workers",
@@ -86,7 +86,7 @@ RANKS = {
     "interchange": (
         "__init__",
         "shell",
-        "exchange rule_routes",
+        "exchange explain rule_routes",
         "route",
         "calls faces registry",
         "rules",
