@@ -120,7 +120,7 @@ def _condition(condition: dict[str, Any], depth: int) -> list[str]:
 
 def _delivery(one: dict[str, Any]) -> str:
     more = [f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in one.items() if key != "service"]
-    return one["service"] + (f" ({', '.join(more)})" if more else "")
+    return f"{one['service']} ({', '.join(more)})" if more else str(one["service"])
 
 
 def _refusal(one: dict[str, str]) -> str:

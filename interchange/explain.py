@@ -28,7 +28,7 @@ def explain(services: Services, message: Message, now: int, to: str = "") -> dic
         made["routes"] = _routes(route)
     except Refusal as refusal:
         made["refusal"] = refusal.fields()
-    return {"services": [_service(chain.chain, chain.role, *rest) for chain, *rest in calculation.trace], **made}
+    return {"services": [_service(one.chain, one.role, rules, values) for one, rules, values in calculation.trace], **made}
 
 
 def _routes(route: Route) -> list[dict[str, Any]]:

@@ -236,7 +236,7 @@ SCENES = {
     ),
     "rules": Scene(
         places=(("docs/interchange-rules.md", "Try it"),),
-        setup=f"cat > services.toml <<'END'\n{of('toml', 'docs/interchange-rules.md', 'Rules of the interchange')[0].text}\n"
+        setup=f"cat > services.toml <<'END'\n{of('toml', 'docs/interchange-rules.md')[0].text}\n"
         '[services."map/ids"]\n[services."score/credit"]\nEND\n',
         said=('score/credit (visible ["body"]) -> bank/credit',),
     ),
