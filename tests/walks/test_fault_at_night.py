@@ -88,7 +88,7 @@ def typed(folder: Path, text: str) -> str:
 def test_each_command_works_at_a_mesh_that_is_well(fleet: Fleet, tmp_path: Path) -> None:
     passwords.change(tmp_path / "users", "alice", b"pw")
     (tmp_path / "broker.toml").write_text('listen = ["mqtt://127.0.0.1:0"]\ndata = "data/porto"\n[access]\nusers = "users"\n')
-    text = "".join(block.text for block in of("sh", PAGE, SECTION))
+    text = "".join(block.text for block in of("sh", PAGE, SECTION)).replace(" -W 2 ", " -W 1 ")
     assert len(text.splitlines()) > 20
     said = typed(tmp_path, text)
     assert "status " not in said, said
