@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...base.clients import EXCLUSIVE
 from ...base.queues import HAS_QUEUES
 from ...base.quoting import quoted
 from ...base.refusals import source_of
@@ -231,6 +232,9 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
         raise PeerError(
             Reason.PACKET_TOO_LARGE, f"a Maximum Packet Size of {connection.max_packet} does not let CONNACK through", "MQTT-3.1.2-24"
         )
+    if EXCLUSIVE in packet.properties.get(Property.USER_PROPERTY, ()) and (refusal := _in_use(connection, client_id)) is not None:
+        connection.refuse(*refusal, packet.version)
+        return
     roaming = connection.site.roaming
     go = partial(_open, connection, packet, connack, expiry)
     if roaming is None:
@@ -245,6 +249,15 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
         go()
     elif arrival is not Arrival.WAITS:
         connection.refuse(Reason.SERVER_BUSY if arrival is Arrival.BUSY else Reason.NOT_AUTHORIZED, arrival.value, packet.version)
+
+
+def _in_use(connection: Connection, client_id: str) -> tuple[Reason, str] | None:
+    """Why a client that asks to be the only one with its identifier is refused; None: nobody is connected here with it."""
+    known = connection.site.sessions.get(client_id)
+    if known is None or known.connection is None:
+        return None
+    text = "another connection has this client identifier, and this one asked not to take it over (mqmesh-exclusive)"
+    return connection.site.guard.may_open(connection, client_id, known) or (Reason.CLIENT_IDENTIFIER_NOT_VALID, text)
 
 
 def _open(connection: Connection, packet: packets.Connect, connack: packets.Connack, expiry: float | None) -> None:

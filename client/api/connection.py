@@ -239,7 +239,8 @@ class Connection:
 
     def _open_publisher(self) -> Link:
         handler = _PublisherHandler(self)
-        spec = LinkSpec(self._client_id or unique_client_id(), self.settings.session_keep, sends=True)
+        name = self._client_id
+        spec = LinkSpec(name or unique_client_id(), self.settings.session_keep, sends=True, exclusive=name is not None)
         link = self.transport.open(spec, handler)
         handler.wait(self.settings.connect_timeout)
         return link

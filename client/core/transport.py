@@ -90,6 +90,7 @@ class LinkSpec:
     prefetch: Receive Maximum, messages sent to us and not acknowledged.
     sends: the link has no subscriptions.
     user: User Properties of CONNECT.
+    exclusive: do not take the client identifier over from a connection that has it. mqmesh brokers refuse the link then.
     """
 
     client_id: str
@@ -98,6 +99,7 @@ class LinkSpec:
     prefetch: int = 256
     sends: bool = False
     user: tuple[tuple[str, str], ...] = ()
+    exclusive: bool = False
 
 
 class LinkHandler(Protocol):

@@ -87,7 +87,9 @@ class RemoteLink:
         )
         self._closing: tuple[bool, Done] | None = None
         self.inner = PahoLink(
-            transport.community, LinkSpec(client, min(spec.expiry, KEEP) if spec.resume else spec.expiry, False, spec.prefetch), self
+            transport.community,
+            LinkSpec(client, min(spec.expiry, KEEP) if spec.resume else spec.expiry, False, spec.prefetch, exclusive=spec.exclusive),
+            self,
         )
 
     # any thread

@@ -25,6 +25,7 @@ from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ...base.backoff import Backoff
+from ...base.clients import EXCLUSIVE
 from ...base.queues import HAS_QUEUES
 from ...mqtt.codec import encode
 from ...mqtt.errors import MqttError
@@ -117,6 +118,7 @@ class PahoLink:
         self._asked: dict[int, str] = {}  # packet identifier of SUBSCRIBE or UNSUBSCRIBE -> filter
         self._refusal: Outcome | None = None
         self._closing: tuple[float, Done] | None = None  # until when, and whom to tell
+        self._said: PahoProperties  # of CONNECT; paho sends them with each
         self._client = self._make()
 
     # requests, from any thread
@@ -292,8 +294,10 @@ class PahoLink:
                 properties = _properties(PacketTypes.CONNECT)
                 properties.SessionExpiryInterval = self.spec.expiry
                 properties.ReceiveMaximum = self.spec.prefetch
-                if self.spec.user:
-                    properties.UserProperty = list(self.spec.user)
+                said = [*self.spec.user, *([EXCLUSIVE] if self.spec.exclusive else [])]
+                if said:
+                    properties.UserProperty = said
+                self._said = properties
                 self._connection = 1
                 self._client.connect(
                     address.host,
@@ -412,6 +416,11 @@ class PahoLink:
                 self._refusal = Outcome(reason.value, f"{self._transport.network.address} refuses the connection{said and ': '}{said}")
             return  # paho closes the socket and calls `_on_disconnect`
         self._up, self._up_since = True, time.monotonic()
+        if self.spec.exclusive and hasattr(self._said, "UserProperty"):
+            # from now on the identifier is ours: take it over from a connection of ours that the broker has not seen the end of
+            del self._said.UserProperty
+            if self.spec.user:
+                self._said.UserProperty = list(self.spec.user)
         self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
         self._largest = getattr(properties, "MaximumPacketSize", LARGEST_PACKET)
         self.has_queues = HAS_QUEUES in getattr(properties, "UserProperty", ())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 from typing import Any
 
 import pytest
+from mqmesh.cli.fleet.proxy import Proxy
 from mqmesh.client import (
     AckMode,
     Connection,
@@ -21,8 +23,12 @@ from mqmesh.client import (
     MetabrokerConnectionFactory,
     Topic,
 )
+from support.brokers import RunningBroker
 from support.jms_client import PATIENCE, Collected, texts, until_waiting
+from support.paho_client import Paho
 from support.services import wait_until
+
+DIRECT = pytest.mark.direct("what the broker does with MQTT client identifiers")
 
 
 def test_6_1_5_a_connection_delivers_only_while_it_is_started(factory: ConnectionFactory, name: str) -> None:
@@ -215,17 +221,42 @@ def test_7_8_and_7_9_time_to_live_and_delivery_delay(factory: ConnectionFactory,
 
 
 def test_6_1_2_a_client_identifier_is_one_connections(way: Any, factory: ConnectionFactory) -> None:
-    """MQTT lets the second take over: the first is told, and does not fight for it."""
+    """An mqmesh broker refuses the second one. Mosquitto lets it take over, and closes the first one without saying why."""
     if way.first.kind == "mosquitto":
+        pytest.skip("Mosquitto 2.0 cannot tell")
+    with factory.create_connection() as first:
+        for _ in range(2):
+            with pytest.raises(InvalidClientIDError, match="another connection has this client identifier"):
+                factory.create_connection()
+        first.create_session().create_producer(Topic("a")).send(Message())
+    factory.create_connection().close()
+
+
+@DIRECT
+def test_6_1_2_a_connection_that_is_taken_over_is_told(broker: RunningBroker, way: Any, name: str) -> None:
+    """By an MQTT client that does not ask to be refused. The connection does not fight for the identifier."""
+    if broker.kind == "mosquitto":
         pytest.skip("Mosquitto 2.0 closes the first connection without saying why")
     told = Collected()
-    with factory.create_connection() as first:
+    with way.factory(client_id=name).create_connection() as first:
         first.exception_listener = told
-        with factory.create_connection():
+        with Paho(broker.port, client_id=name):
             assert isinstance(told.wait(1)[0], InvalidClientIDError)
-            session = first.create_session()
             with pytest.raises(InvalidClientIDError):
-                session.create_producer(Topic("a")).send(Message())
+                first.create_session().create_producer(Topic("a")).send(Message())
+
+
+@DIRECT
+def test_6_1_2_a_broken_connection_takes_its_identifier_back(broker: RunningBroker, way: Any, name: str) -> None:
+    """A broker that has not seen the end of the old one would refuse it, if it asked again to be refused."""
+    told, proxy = Collected(), Proxy("127.0.0.1", broker.port)
+    with contextlib.closing(proxy), way.factory(proxy.url, client_id=name, retry_last=0.2).create_connection() as first:
+        assert not hasattr(first.publisher._said, "UserProperty"), "said once"
+        first.exception_listener = told
+        proxy.cut()
+        assert told.wait(1)[0].error_code == "connection_lost"
+        proxy.mend()
+        first.create_session().create_producer(Topic("a")).send(Message())
 
 
 def test_no_broker_and_wrong_addresses_are_said() -> None:
