@@ -13,6 +13,8 @@ ANSWER = "$mqmesh/queues/answer"
 
 HAS_QUEUES = ("mqmesh-queues", "1")  # CONNACK of a broker that has queues
 
+HAS_DELAYS = ("mqmesh-delays", "1")  # CONNACK of a broker that holds messages to topics with HANDLE and DELAY until they are due
+
 # what a client says that subscribes
 SELECTOR = "mqmesh-selector"  # which messages it wants, in the language of Jakarta Messaging
 KEY = "mqmesh-key"  # of a temporary queue: who has it is as good as who made the queue

@@ -278,6 +278,7 @@ class Broker:
         except (ConfigError, ImportError) as error:
             raise StartError(str(error)) from error
         self.site.queues = self.site.router.queues = queues
+        queues.publish = self._publish_due
         self.queue_topic.overview = QueueOverview(queues, self.config.name)
         self.site.sessions.parted = queues.temporary.ended
         if self.config.queues is not None:
@@ -550,6 +551,11 @@ class Broker:
             return self._put(run, route.queue)
         publication = Publication()
         return accept(self.site, run, route, publication) and not publication.refused
+
+    def _publish_due(self, run: Run) -> bool:
+        """Take a message whose delay is over. False: there is no room for it."""
+        route = self.site.router.routes.get(run.topic) or self.site.router.route(run.topic)
+        return self._accept_own(run, route)
 
     def _put(self, run: Run, name: str) -> bool:
         """Put a message that no client sends into a queue. False: there is no room. name: "": there is no such queue: it is dropped."""

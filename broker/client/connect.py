@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base.clients import EXCLUSIVE
-from ...base.queues import HAS_QUEUES
+from ...base.queues import HAS_DELAYS, HAS_QUEUES
 from ...base.quoting import quoted
 from ...base.refusals import source_of
 from ...mesh.topology.listeners import CLIENTS, LINKS
@@ -390,6 +390,8 @@ def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[i
     if packet.version == 5:
         if connection.site.queues is not None and connection.site.queues.known:
             answer[Property.USER_PROPERTY] = [*answer.get(Property.USER_PROPERTY, ()), HAS_QUEUES]
+        if connection.site.queues is not None and connection.site.queues.due.name is not None:
+            answer[Property.USER_PROPERTY] = [*answer.get(Property.USER_PROPERTY, ()), HAS_DELAYS]
         connection.receive_maximum = limits.receive_maximum % 65535
         most = limits.keep_alive_maximum
         if most and (not keep_alive or keep_alive > most):

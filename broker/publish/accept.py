@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
 from ..ports import AWAY
+from ..queues.workflow.publishing import is_delayed
 from ..routing.publication import Publication
 from .acknowledge import TEXTS, acknowledge, receipts_of, refuse
 from .fan_out import WIDE, fan_out, in_turns, wait_for
@@ -339,9 +340,19 @@ def publish_well_formed(publication: Publication, session: Session, run: Batch, 
 
 
 def publish_handled(publication: Publication, session: Session, run: Batch, route: Route, handle: str) -> bool:
-    """`publish` for a message with a handle of its publisher's, which stands alone in its run: a repeat is answered only."""
+    """`publish` for a message with a handle of its publisher's, which stands alone in its run: a repeat is answered only.
+
+    One with a delay is put into the queue that holds such messages, where there is one.
+    """
     connection: ClientConnection | None = publication.connection
     assert connection is not None
+    queues, properties = connection.site.queues, publication.properties
+    due = queues.due.name if queues is not None else None
+    if due is not None and properties is not None and is_delayed(properties.user_properties) and not run.retain:
+        if connection.receive_maximum and run.qos:
+            check_quota(connection, session, run)
+        put(publication, session, run, due, bytes(run.topic))
+        return True
     handled = Handled(connection, handle)
     first = handled.known(connection)
     if first is not None:

@@ -59,21 +59,24 @@ class Waiting:
         self.tracker.pump(self.qos)
 
 
-def put(publication: Publication, session: Session, run: Batch, name: str) -> None:
-    """Put a run that its publisher may publish into a queue, and acknowledge it after the commit; what fails its checks is refused."""
+def put(publication: Publication, session: Session, run: Batch, name: str, topic: bytes = b"") -> None:
+    """Put a run that its publisher may publish into a queue, and acknowledge it after the commit; what fails its checks is refused.
+
+    topic: where it is to be published when it is due; b"": nowhere.
+    """
     connection: ClientConnection | None = publication.connection
     assert connection is not None
     site, numbers = connection.site, publication.numbers
     assert site.queues is not None
     found = site.queues.publishers.check(name, connection.client_id, connection.user, run, publication.properties)
     if not found:
-        _put(connection, session, run, numbers, publication.properties, name)
+        _put(connection, session, run, numbers, publication.properties, name, topic)
         return
     for failure, group in groupby(range(run.count), lambda at: found[at]):
         indexes = list(group)
         piece, some = run.chosen(indexes), [numbers[at] for at in indexes] if run.qos else numbers
         if failure is None:
-            _put(connection, session, piece, some, publication.properties, name)
+            _put(connection, session, piece, some, publication.properties, name, topic)
         else:
             _refuse(connection, session, piece, some, failure)
         if connection.closing:
@@ -95,7 +98,13 @@ def put_each(connection: ClientConnection, puts: Puts) -> bool:
 
 
 def _put(
-    connection: ClientConnection, session: Session, run: Batch, numbers: Numbers, properties: PublishProperties | None, name: str
+    connection: ClientConnection,
+    session: Session,
+    run: Batch,
+    numbers: Numbers,
+    properties: PublishProperties | None,
+    name: str,
+    topic: bytes,
 ) -> None:
     site = connection.site
     assert site.queues is not None
@@ -113,7 +122,7 @@ def _put(
     if fresh is not None:
         try:
             by_store = run.qos == 2 and session.stored and persistence is not None
-            gate, repeated = site.queues.publishers.put(name, connection.client_id, connection.user, fresh, properties, by_store)
+            gate, repeated = site.queues.publishers.put(name, connection.client_id, connection.user, fresh, properties, by_store, topic)
         except Refused as error:
             _refuse(connection, session, run, numbers, error)
             return

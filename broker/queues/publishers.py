@@ -62,11 +62,18 @@ class Publishers:
         return checks.failures(payloads, properties, publisher, user) if checks is not None else []
 
     def put(
-        self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None, by_store: bool = False
+        self,
+        name: str,
+        publisher: str,
+        user: str | None,
+        run: Batch,
+        properties: PublishProperties | None,
+        by_store: bool = False,
+        topic: bytes = b"",
     ) -> tuple[Gate | None, str]:
         """Put messages that pass `check`: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one.
 
-        by_store: they go by the broker's store (`_put_by_store`). Raises Refused.
+        by_store: they go by the broker's store (`_put_by_store`). topic: b"": the queue's. Raises Refused.
         """
         try:
             how = how_of(properties)
@@ -82,8 +89,8 @@ class Publishers:
             self._sites.put(name, publisher, user or "", run, properties)
             return None, ""
         if by_store:
-            return self._put_by_store(name, publisher, user or "", how, run, properties)
-        return self._put(name, publisher, how, run.payloads, run.expiry, b"")
+            return self._put_by_store(name, publisher, user or "", how, run, properties, topic)
+        return self._put(name, publisher, how, run.payloads, run.expiry, b"", topic)
 
     def _put_by_store(
         self, name: str, publisher: str, user: str, how: How, run: Batch, properties: PublishProperties | None, topic: bytes = b""

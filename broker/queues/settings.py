@@ -19,6 +19,7 @@ explicit = false            # true: subscribers say JOURNALLED themselves
 acknowledge = "puback"      # or "request": PUBACK is FETCHED, and members say the rest by requests
 topics = ["orders/#"]       # what clients publish here to these topics is put as well
 homes = ["lyon", "porto"]   # brokers of which one is the queue's home at a time; the store is PostgreSQL
+publish = true              # it holds delayed messages to topics, which the broker publishes when they are due
 loaded = "pool"             # the plan while `high` messages or more wait, until `low` or fewer do
 high = 10000
 low = 1000
@@ -180,6 +181,9 @@ def _rules(one: Section, name: str) -> Rules:
     rules.archive = one.choice("archive", tuple(PERIODS), NEVER) if one.has("archive") else NEVER
     rules.topics = tuple(_filter(one, text) for text in one.strings("topics", []))
     rules.homes = tuple(one.strings("homes", []))
+    rules.publish = one.flag("publish", False)
+    if rules.publish and (rules.homes or rules.topics or rules.requests):
+        raise one.error("publish", "a queue that holds delayed messages has no homes, no topics, and no members that make requests")
     if one.has("loaded"):
         high = one.whole("high", 1, 2**40)
         rules.load = LoadRule(rules.plan, _plan(one, "loaded"), high, one.whole("low", 0, high - 1, high // 2))

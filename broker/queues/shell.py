@@ -47,12 +47,14 @@ from .sites.sites import Sites
 from .stores import Stores
 from .temporary import Temporary
 from .upkeep import AT_ONCE, Upkeep
+from .workflow.publishing import DuePublisher
 from .workflow.translating import Translators
 from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ...mqtt.batch.run import Run
     from ...mqtt.packets import Subscribe, Subscription
     from ..persistence.commits import Persistence
     from ..ports import Context
@@ -92,6 +94,7 @@ class Queues:
     settings: without a folder there are no queues here, but clients of queues elsewhere. handles: what publishers called messages. answers:
     for trackers of connections where there is no mesh. bind: told which topic filters a queue is bound to. sites: queues of other sites.
     homes_changed: told topics whose messages go another way now. may_take: says who takes from the inbox of an interchange's service.
+    publish: takes a message that was delayed; False: there is no room for it.
     """
 
     def __init__(self, context: Context, settings: QueueSettings, homes_changed: Callable[[set[str]], None]) -> None:
@@ -102,6 +105,7 @@ class Queues:
         self.workflow = Workflow(self)
         self.temporary = Temporary(self)
         self.translators = Translators(self, context.hooks.translations if context.hooks is not None else ())
+        self.publish: Callable[[Run], bool] = lambda run: False
         self.ways_changed = homes_changed
         self.declared: Declared | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
@@ -118,6 +122,7 @@ class Queues:
         self._later: dict[str, None] = {}  # queues that nothing can be given of until a commit succeeds
         self._goes_on = False
         self._written = asyncio.Event()
+        self.due = DuePublisher(self)
 
     def _homes_changed(self, names: set[str]) -> None:
         """Queues have another home, or none."""
@@ -149,6 +154,7 @@ class Queues:
             self.workflow.find(self.store.queues[name])
         self.sharing.start()
         self.translators.look()
+        self.due.look()
 
     def _find(self, folder: Path, now: int) -> None:
         self.declared = Declared(folder)
@@ -338,6 +344,7 @@ class Queues:
                 self._leave_seat(place, name)
                 self._take_seat(place, name, seat.qos, seat.suffix)
         self.translators.look()
+        self.due.look()
         self.sites.own_changed(name)
 
     def after_commit(self, queue: Queue, waiting: Waiting) -> None:
@@ -669,3 +676,4 @@ class Queues:
         self.sites.tick()
         self.workflow.tick()
         self.translators.tick()
+        self.due.tick()

@@ -131,7 +131,7 @@ class Session(MessageMaker):
         self.connection.check_destination(destination, consuming=False)
         self._set_headers(message, destination, options)
         qos = self.connection.settings.persistent_qos if message.delivery_mode == DeliveryMode.PERSISTENT else 0
-        publication = encode(message, qos, now())
+        publication = encode(message, qos, now(), self.connection.publisher.has_delays)
         if self.acknowledge_mode is AckMode.SESSION_TRANSACTED:
             self._outbox.append(_Pending(publication, message, listener))
         elif listener is None:

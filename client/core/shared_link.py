@@ -94,6 +94,10 @@ class Lane:
     def has_queues(self) -> bool:
         return self.shared.link.has_queues
 
+    @property
+    def has_delays(self) -> bool:
+        return self.shared.link.has_delays
+
     def publish(self, publication: Publication, done: Done) -> None:
         self._links.transport.call(lambda: self.shared.link.publish(publication, done))
 

@@ -140,6 +140,10 @@ class Link(Protocol):
     def has_queues(self) -> bool:
         """Whether the broker said, when the link was connected last, that it has queues."""
 
+    @property
+    def has_delays(self) -> bool:
+        """Whether it said that it holds messages to topics until they are due."""
+
     def acknowledge(self, token: object, reason: int = 0) -> None:
         """Acknowledge a message. Without effect when the connection that brought it is lost: the broker sends the message again.
 

@@ -34,8 +34,11 @@ HEADERS = (
 LONGEST = 65535  # bytes of a UTF-8 string in MQTT [MQTT-1.5.4]
 
 
-def encode(message: Message, qos: int, now: int) -> Publication:
-    """The publication of a message whose headers are set. now: milliseconds since 1970, from which its remaining time to live follows."""
+def encode(message: Message, qos: int, now: int, held: bool = False) -> Publication:
+    """The publication of a message whose headers are set. now: milliseconds since 1970, from which its remaining time to live follows.
+
+    held: the broker holds delayed messages to topics, too.
+    """
     headers = [("JMSMessageID", message.message_id or ""), ("JMSTimestamp", str(message.timestamp))]
     if message.delivery_mode == DeliveryMode.NON_PERSISTENT:
         headers.append(("JMSDeliveryMode", "1"))
@@ -52,9 +55,10 @@ def encode(message: Message, qos: int, now: int) -> Publication:
         headers.append(("JMSDeliveryTime", str(message.delivery_time)))
     if isinstance(message.correlation_id, bytes):
         headers.append(("JMSCorrelation", "bytes"))
-    if isinstance(message.destination, Queue):
+    delayed = message.delivery_time > message.timestamp
+    if isinstance(message.destination, Queue) or (held and delayed):
         headers.append((HANDLE, message.message_id or ""))
-        if message.delivery_time > message.timestamp:
+        if delayed:
             headers.append((DELAY, f"{message.delivery_time - message.timestamp}ms"))
     types, values = _encode_properties(message)
     if types:

@@ -70,6 +70,7 @@ class MetabrokerTransport:
 class RemoteLink:
     """A `transport.Link`, and the `transport.LinkHandler` of the link to the community broker."""
 
+    has_delays = False  # what it may hold it would have to say itself
     has_queues = False  # a metabroker has no way to give a message back
 
     def __init__(self, transport: MetabrokerTransport, spec: LinkSpec, handler: LinkHandler) -> None:

@@ -26,7 +26,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ...base.backoff import Backoff
 from ...base.clients import EXCLUSIVE
-from ...base.queues import HAS_QUEUES
+from ...base.queues import HAS_DELAYS, HAS_QUEUES
 from ...mqtt.codec import encode
 from ...mqtt.errors import MqttError
 from ...mqtt.length import LARGEST_PACKET, LONGEST_LENGTH, encode_length
@@ -109,7 +109,7 @@ class PahoLink:
         self._events = 0  # of the socket that the selector watches
         self._window = 0  # the broker's Receive Maximum
         self._largest = LARGEST_PACKET  # the broker's Maximum Packet Size
-        self.has_queues = False
+        self.has_queues = self.has_delays = False
         self._waiting: deque[_Sending] = deque()
         self._under_way: dict[int, _Sending] = {}  # by packet identifier, in the order of sending
         self._subscriptions: dict[str, _Wanted] = {}  # by filter
@@ -423,7 +423,8 @@ class PahoLink:
                 self._said.UserProperty = list(self.spec.user)
         self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
         self._largest = getattr(properties, "MaximumPacketSize", LARGEST_PACKET)
-        self.has_queues = HAS_QUEUES in getattr(properties, "UserProperty", ())
+        said = getattr(properties, "UserProperty", ())
+        self.has_queues, self.has_delays = HAS_QUEUES in said, HAS_DELAYS in said
         if not flags.session_present:
             self._send_again()
         for filter_, wanted in list(self._subscriptions.items()):

@@ -26,7 +26,7 @@ class Rules:
     journalled for a subscriber when that says so, not with its outcome. requests: an acknowledgement is FETCHED only; a member
     says DONE and the like by requests. store: its kind, or its URL. topics: filters of topics whose messages are put as well.
     archive: how often what the retention lets go is archived; "": never. homes: brokers of which one is home of the queue at a time; none:
-    the one that declares it.
+    the one that declares it. publish: it holds delayed messages to topics, and the broker publishes each when it is due.
     """
 
     plan: Plan = POOL
@@ -50,6 +50,7 @@ class Rules:
     topics: tuple[str, ...] = ()
     archive: str = ""
     homes: tuple[str, ...] = ()
+    publish: bool = False
 
     def backoff_of(self, tries: int) -> int:
         """Milliseconds until a message that was given so often is given again."""

@@ -14,7 +14,7 @@ REFUSED = Outcome(0x87, "no")
 class Wire:
     """A link that writes down what is asked of it. `ask` answers SUBSCRIBE and UNSUBSCRIBE."""
 
-    has_queues = False
+    has_queues = has_delays = False
 
     def __init__(self, handler: LinkHandler) -> None:
         self.handler = handler
