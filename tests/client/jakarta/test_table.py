@@ -1,0 +1,31 @@
+"""docs/jakarta.md lists each assertion that a test has, with its section: a row for a test, and a test for a row."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+NAME = re.compile(r"def test_((?:\d+_)+)(?:and_((?:\d+_)+))?(\w+)\(")
+ROW = re.compile(r"^\| ([\d., ]+) \| ([^|]+) \| \[\w+\]\(\.\./(tests/client/[\w/]+\.py)\) \|$", re.MULTILINE)
+Row = tuple[str, str, str]
+
+
+def rows_of_tests() -> list[Row]:
+    """(sections, what is asserted, file) of each test in `tests/client` whose name begins with a section."""
+    found = []
+    for path in (ROOT / "tests" / "client").rglob("test_*.py"):
+        for first, second, words in NAME.findall(path.read_text()):
+            sections = ", ".join(part.strip("_").replace("_", ".") for part in (first, second) if part)
+            found.append((sections, words.replace("_", " "), str(path.relative_to(ROOT))))
+    return sorted(found, key=lambda row: ([int(number) for number in re.findall(r"\d+", row[0])], row[1]))
+
+
+def table() -> str:
+    """The rows of the page."""
+    return "".join(f"| {sections} | {words} | [{Path(file).stem}](../{file}) |\n" for sections, words, file in rows_of_tests())
+
+
+def test_each_test_of_a_section_has_its_row_and_each_row_its_test() -> None:
+    listed = ROW.findall((ROOT / "docs" / "jakarta.md").read_text())
+    assert listed == rows_of_tests(), f"the table of docs/jakarta.md has to be:\n{table()}"
