@@ -200,6 +200,7 @@ class MessageConsumer:
         """Have a message delivered again. With the session's condition held."""
         if not self.closed:
             self.inbox.recover([back], now())
+            self.session.may_have(self)
 
     def drop(self, tokens: list[object]) -> None:
         """Expired messages, and others that are not delivered. With the session's condition held."""
@@ -225,6 +226,7 @@ class MessageConsumer:
             token = self.inbox.add(incoming, now())
             if token is not None:
                 self._done([token])
+            self.session.may_have(self)
             self.session.cond.notify_all()
             dropped = self.inbox.dropped
         if dropped > self._reported_drops:

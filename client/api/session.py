@@ -92,7 +92,9 @@ class Session(MessageMaker):
         self._browsers: list[QueueBrowser] = []
         self._closing_links: list[tuple[MessageConsumer, Waiter]] = []  # of closed consumers
         self.async_sends = AsyncSends(self.cond, self.dispatcher, connection.settings.async_sends)
-        self._turn = itertools.count()  # gives each consumer with a listener its turn
+        self._listening: set[MessageConsumer] = set()  # consumers with a listener
+        self._ready: dict[MessageConsumer, None] = {}  # those that may have a message for it, in the order of their turns
+        self._delayed: dict[MessageConsumer, None] = {}  # those that have only messages that are not due
 
     # destinations and producers
 
@@ -317,7 +319,7 @@ class Session(MessageMaker):
         wanted: type of the body. `MessageFormatError` for another one. In modes AUTO and DUPS_OK the message then stays the next (8.6).
         """
         with self.cond:
-            if any(each.listener is not None for each in self.consumers):
+            if self._listening:
                 raise IllegalStateError("the session has a message listener: it cannot receive as well (6.2.5)")
             while True:
                 if consumer.closed or self._closing:
@@ -351,7 +353,7 @@ class Session(MessageMaker):
         consumer.drop(tokens)
         return held
 
-    def _seconds_until_due(self, consumers: list[MessageConsumer]) -> float | None:
+    def _seconds_until_due(self, consumers: Iterable[MessageConsumer]) -> float | None:
         """Seconds until a delayed message is due."""
         dues = [due for consumer in consumers if (due := consumer.inbox.next_due()) is not None]
         return max(min(dues) - now(), 0) / 1000 + 0.001 if dues else None
@@ -383,24 +385,39 @@ class Session(MessageMaker):
         with self.cond:
             consumer.listener = listener
             if listener is not None:
+                self._listening.add(consumer)
+                self.may_have(consumer)
                 self.dispatcher.start()
+            else:
+                self._listening.discard(consumer)
             self.cond.notify_all()
             if not self.dispatcher.current:
                 self.cond.wait_for(lambda: not self.dispatcher.busy)
 
     def _next_job(self) -> Job | float | None:
         """For the dispatcher: the next message for a listener. Consumers take turns. With the condition held."""
-        listening = [consumer for consumer in self.consumers if consumer.listener is not None and not consumer.closed]
-        if not self.running or self._closing or not listening:
+        if not self.running or self._closing:
             return None
-        first = next(self._turn) % len(listening)
-        for consumer in listening[first:] + listening[:first]:
-            held = self._take_next(consumer)
+        for consumer in [one for one in self._delayed if (due := one.inbox.next_due()) is None or due <= now()]:
+            del self._delayed[consumer]
+            self._ready[consumer] = None
+        while self._ready:
+            consumer = next(iter(self._ready))
+            del self._ready[consumer]
+            held = self._take_next(consumer) if consumer in self._listening else None
             if held is not None:
+                self._ready[consumer] = None  # behind the others
                 message = self._deliver(consumer, held, listening=True)
                 return functools.partial(self._call_listener, consumer, held, message)
+            if consumer in self._listening and consumer.inbox.next_due() is not None:
+                self._delayed[consumer] = None
         self._acknowledge_deferred()
-        return self._seconds_until_due(listening)
+        return self._seconds_until_due(self._delayed)
+
+    def may_have(self, consumer: MessageConsumer) -> None:
+        """A consumer may have a message for its listener. With the condition held."""
+        if consumer in self._listening:
+            self._ready.setdefault(consumer)
 
     def _call_listener(self, consumer: MessageConsumer, held: ReceivedMessage, message: Message) -> None:
         try:
@@ -608,6 +625,8 @@ class Session(MessageMaker):
             if consumer.closed:
                 return
             consumer.closed = True
+            self._listening.discard(consumer)
+            self._delayed.pop(consumer, None)
             self.cond.notify_all()
             if not self.dispatcher.current:
                 self.cond.wait_for(lambda: not self.dispatcher.busy)

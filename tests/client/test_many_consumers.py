@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 import pytest
+from mqmesh.client import IllegalStateError, Topic
 from support.brokers import RunningBroker
-from support.jms_client import texts
+from support.jms_client import Collected, texts
 
 PROGRAM = """
 import os, sys
@@ -61,3 +62,29 @@ def test_who_has_a_link_of_its_own(way: Any, name: str, settings: dict[str, bool
             context.create_producer().send(topic, topic.name)
         assert [texts(consumer, 1) for consumer in consumers] == [[topic.name] for topic in topics]
         assert len(opened) == links
+
+
+def test_6_2_13_many_listeners_of_one_session_take_turns(way: Any, name: str) -> None:
+    with way.factory().create_context() as context, context.create_context() as other:
+        got: dict[int, Collected] = {number: Collected() for number in range(40)}
+        consumers = [context.session.create_consumer(Topic(f"{name}/{number}")) for number in got]
+        for number, consumer in enumerate(consumers):
+            consumer.message_listener = got[number]
+        producer = other.create_producer()
+        for number in got:
+            other.create_producer().set_delivery_delay(200).send(Topic(f"{name}/{number}"), "delayed")
+        for text in ("a", "b"):
+            for number in got:
+                producer.send(Topic(f"{name}/{number}"), text)
+        context.start()
+        for collected in got.values():
+            assert sorted(message.body for message in collected.wait(3)) == ["a", "b", "delayed"]
+        consumers[0].message_listener = None
+        producer.send(Topic(f"{name}/1"), "c")
+        assert [message.body for message in got[1].wait(4)][3:] == ["c"]
+        with pytest.raises(IllegalStateError):
+            consumers[0].receive_no_wait()
+        for consumer in consumers[1:]:
+            consumer.close()
+        producer.send(Topic(f"{name}/0"), "d")
+        assert texts(consumers[0], 1) == ["d"]

@@ -55,6 +55,7 @@ def test_8_3_1_no_local_is_about_the_connection(way: Any, name: str) -> None:
         assert consumer.receive(0.05) is None
 
 
+@pytest.mark.direct("a metabroker has no shared subscriptions")
 def test_8_3_2_a_shared_subscription_gets_each_message_once(context: Context, name: str) -> None:
     consumers = [context.create_shared_consumer(Topic(name), HERE) for _ in range(2)]
     for number in range(10):
