@@ -179,3 +179,25 @@ def test_what_a_queue_has_confirmed_never_comes_again(tmp_path: Path) -> None:
             context.commit()
     finally:
         mortal.stop()
+
+
+@pytest.mark.slow
+def test_7_9_delayed_messages_that_the_broker_holds_survive_its_death_and_come_once(tmp_path: Path) -> None:
+    broker = Restartable("mqmesh", tmp_path, "[queues.later]\npublish = true\n")
+    try:
+        factory = ConnectionFactory(f"mqtt://127.0.0.1:{broker.port}", client_id="clerk", send_timeout=PATIENCE, retry_last=0.2)
+        with factory.create_context() as context, context.create_context() as other:
+            got = Collected()
+            context.create_durable_consumer(Topic("orders"), "desk").message_listener = got
+            producer, sent = other.create_producer(), 0
+            for _ in range(3):
+                for delay in range(50, 1050, 50):
+                    producer.set_delivery_delay(delay).send(Topic("orders"), str(sent))
+                    sent += 1
+                broker.die()
+                broker.start()
+            got.wait(sent)
+            producer.set_delivery_delay(0).send(Topic("orders"), "last")
+            assert sorted(message.body for message in got.wait(sent + 1)) == sorted([*map(str, range(sent)), "last"])
+    finally:
+        broker.stop()
