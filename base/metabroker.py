@@ -14,7 +14,7 @@ REQUEST = "metabroker/request/"
 RESPONSE = "metabroker/response/"
 STATUS = "metabroker/status/"
 PEER = "metabroker/peer/"
-CONNECT = REQUEST + "connect"
+CONNECT = REQUEST + "connect"  # for brokers that say who sent a request; anywhere else `connect_topic`
 IDENTITY = "mqmesh-client"  # user property of a connect request: who sent it. Only the community broker writes it
 SITE = "mqmesh-site"  # another one: at which broker its sender is
 PUBLICATION = "/publish"  # ends the topic of a request to publish and of an incoming publication
@@ -54,6 +54,16 @@ class Code(IntEnum):
     SESSION_ENDED = 12  # the metabroker has ended the session
     MESSAGES_DROPPED = 13  # a durable session holds as much as it may: new messages are dropped until the client acknowledges some
     RESUMED = 14  # the metabroker has been restarted, the session goes on: requests without an answer are to be repeated
+
+
+def connect_topic(client: str) -> str:
+    """Where a client asks for a session. Access rules let only this client publish there."""
+    return f"{REQUEST}{client}/connect"
+
+
+def gone_topic(client: str) -> str:
+    """Where it is said that a client has vanished: for its will, or the broker says it."""
+    return f"{REQUEST}{client}/disconnect"
 
 
 def response_topic(session: str, verb: str) -> str:

@@ -15,7 +15,7 @@ from ..base.address import COMMAND_LINE, Address, AddressError, is_loopback, par
 from ..base.extras import install
 from .logs import LEVELS, start_logging
 from .option_groups import with_option_groups
-from .output import WRONG_USE, fail
+from .output import WRONG_USE, Command, GroupWithDefault, command_group, fail
 
 if TYPE_CHECKING:
     from ..metabroker.shell.resolver import Chain
@@ -45,9 +45,6 @@ class CommunityOptions:
         str | None, typer.Option("-P", "--password", envvar="MQMESH_PASSWORD", show_envvar=True, help="Password at the community broker.")
     ] = None
     password_file: Annotated[Path | None, typer.Option("--password-file", help="File whose first line is the password there.")] = None
-    by_client: Annotated[
-        bool, typer.Option("--by-client", help="Session identifiers begin with the client's: for Mosquitto's access rules.")
-    ] = False
 
     def address(self) -> Address:
         """The checked address. Ends the command if options are wrong."""
@@ -81,9 +78,13 @@ class CommunityOptions:
         status = f"metabroker/status/{self.client_id}" if self.status_topic is None else self.status_topic
         if status:
             login = replace(login, will=Will(_topic(status), GONE, retain=True))
-        return Community(where, login, os.fspath(self.cafile) if self.cafile else None, self.by_client, status)
+        return Community(where, login, os.fspath(self.cafile) if self.cafile else None, status)
 
 
+app = command_group(GroupWithDefault)
+
+
+@app.command("run", cls=Command)
 @with_option_groups
 def metabroker(
     *,
@@ -142,6 +143,36 @@ def metabroker(
         run(community, rules, resolvers, lambda: print(f"ready {community.address}", flush=True), place, data_key_file)
     except StoreError as error:
         raise fail(f"metabroker: --data {error}", WRONG_USE) from None
+
+
+@app.command("acl", cls=Command)
+def acl(
+    broker: Annotated[str, typer.Option("--for", metavar="BROKER", help="mosquitto, emqx, nanomq, hivemq or amqtt.", show_default=False)],
+    metabroker: Annotated[str, typer.Option("--metabroker", metavar="NAME", help="User name of the metabroker.")] = "metabroker",
+    user: Annotated[list[str] | None, typer.Option("--user", metavar="NAME", help="A client; may be given again. For amqtt.")] = None,
+    by_client_id: Annotated[
+        bool, typer.Option("--by-client-id", help="Clients by client identifier: where the broker takes it from the user name.")
+    ] = False,
+) -> None:
+    """Print access rules for the metabroker's topics, for a broker that is not ours.
+
+    \b
+      mqmesh metabroker acl --for mosquitto > acl
+
+    Status: 0 printed; 2 the command line is wrong.
+    """
+    from ..metabroker.access_rules import BROKERS, RulesError
+    from ..metabroker.protocol.bodies import is_level
+
+    if broker not in BROKERS:
+        raise fail(f"metabroker: --for {broker}: there are {', '.join(BROKERS)}", WRONG_USE)
+    for name in (metabroker, *(user or ())):
+        if not is_level(name) or not name.isprintable():
+            raise fail(f"metabroker: {name!r}: a name is one level of a topic, without / + #, and not 'connect'", WRONG_USE)
+    try:
+        print(BROKERS[broker](metabroker, user or (), by_client_id), end="")
+    except RulesError as error:
+        raise fail(f"metabroker: --for {broker}: {error}", WRONG_USE) from None
 
 
 def _resolvers(services: Path | None, directory: str | None) -> Chain:

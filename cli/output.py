@@ -54,14 +54,24 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+class GroupWithDefault(Group):
+    """A group whose first command may be left out: `mqmesh metabroker --community URL` is `mqmesh metabroker run --community URL`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [next(iter(self.commands)), *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
 def _first(text: str | None) -> str:
     """The first paragraph of a help, in one line."""
     return " ".join((text or "").partition("\n\n")[0].split())
 
 
-def command_group(**options: Any) -> typer.Typer:
+def command_group(cls: type[Group] = Group, **options: Any) -> typer.Typer:
     """An empty group of commands, such as `mqmesh topology`. options: for typer."""
-    return typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **options)
+    return typer.Typer(cls=cls, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **options)
 
 
 def note(text: str) -> None:

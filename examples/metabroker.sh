@@ -12,8 +12,8 @@ ask() { mosquitto_rr -i demo -h "$host" -p "$port" -q 1 -t "metabroker/request/$
 
 # Connect: a map of two pairs, {"client": "demo", "remote": REMOTE}. The answer has the session's identifier.
 connect=$(printf '\202'; text client; text demo; text remote; text "$remote")
-connack=$(ask connect "$connect" demo/connack | tr -c '[:print:]' '\n')
-session=$(echo "$connack" | grep -oE '(demo/)?[a-f0-9]{32}') || { echo "no session:" $connack >&2; exit 1; }
+connack=$(ask demo/connect "$connect" demo/connack | tr -c '[:print:]' '\n')
+session=$(echo "$connack" | grep -oE 'demo/[a-f0-9]{32}') || { echo "no session:" $connack >&2; exit 1; }
 
 # Publish: {"message": 1, "topic": "demo/temperature", "payload": "21.5", "qos": 1}, 0x84 is a map of four pairs.
 publish=$(printf '\204'; text message; printf '\001'; text topic; text demo/temperature; text payload; text 21.5; text qos; printf '\001')

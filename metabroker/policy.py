@@ -68,7 +68,7 @@ class Limits:
 class Rule:
     """One `[[allow]]`.
 
-    version: of MQTT, 4 or 5.
+    version: of MQTT, 4 or 5; None: 5, or 4 with remotes that do not understand it.
     ca: PEM file of the authorities that sign the remotes' certificates.
     exchange: of AMQP remotes, where topics are.
     queue_length: messages that wait at an AMQP remote for us.
@@ -80,7 +80,7 @@ class Rule:
     remotes: tuple[Remotes, ...]
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
-    version: int = 5
+    version: int | None = None
     ca: Path | None = None
     exchange: str = EXCHANGE
     queue_length: int = QUEUE_LENGTH
@@ -153,7 +153,7 @@ def _rule(section: Section, folder: Path | None) -> Rule:
         remotes,
         _filters(section, "publish"),
         _filters(section, "subscribe"),
-        VERSIONS[section.choice("version", tuple(VERSIONS), "5")],
+        VERSIONS[section.choice("version", tuple(VERSIONS), "5")] if section.has("version") else None,
         ca,
         exchange,
         section.whole("queue_length", 1, 2**31 - 1, QUEUE_LENGTH),

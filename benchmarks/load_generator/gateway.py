@@ -50,7 +50,7 @@ class Member:
         self.pid = PROBE_PIDS
         connection.sock.settimeout(PATIENCE)
         connection.subscribe(f"metabroker/response/{name}/connack".encode(), 1)
-        body = self.ask("connect", client=name, remote=f"mqtt://{remote[0]}:{remote[1]}")
+        body = self.ask(f"{name}/connect", client=name, remote=f"mqtt://{remote[0]}:{remote[1]}")
         self.session = str(body["session"])
         connection.subscribe(f"metabroker/response/{self.session}/#".encode(), 1)
 

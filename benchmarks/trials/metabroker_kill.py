@@ -147,7 +147,7 @@ class Member:
             return
         if not self.session:
             body = {"client": self.name, "remote": self.url, "durable": True}
-            self.client.publish("metabroker/request/connect", msgpack.packb(body), 1)
+            self.client.publish(f"metabroker/request/{self.name}/connect", msgpack.packb(body), 1)
         elif not self.subscribed:
             self._request("subscribe", message="subscribe", topics=["down/#"], qos=1, durable=True)
         else:

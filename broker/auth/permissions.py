@@ -1,12 +1,11 @@
 """What clients may do: decided when they come, when they subscribe, and once for each topic; never for a message.
 
 Today there is one rule, for the topics of a metabroker (docs/metabroker.md), whose requests carry passwords and whose answers carry
-sessions that belong to whoever knows their identifiers:
+sessions:
 
-    metabroker/request/...              anyone may publish; only the metabroker subscribes
+    metabroker/request/CLIENT/...       only the client of that identifier publishes; only the metabroker subscribes
+    metabroker/request/connect          anyone may publish; the broker says who did
     metabroker/response/CLIENT/...      only the metabroker publishes; only the client of that identifier subscribes
-    metabroker/response/SESSION/...     the same for 32 hexadecimal digits, which nobody can guess: the client that spells them out first
-    metabroker/request/SESSION/...      where a client has subscriptions to the session's answers, nobody else publishes
     metabroker/peer/...                 only metabrokers publish and subscribe
     metabroker/status/...               only the metabroker publishes; anyone subscribes
 
@@ -22,7 +21,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import re
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,11 +33,10 @@ from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import split_share
+from .identifiers import identifier_of
 from .metabroker_secret import SecretError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
     from ..counters import Counters
@@ -51,7 +48,6 @@ log = logging.getLogger("mqmesh.broker")
 ROOT = "metabroker"
 INBOX = PREFIX + INBOX_NAME
 RESERVED = (REQUEST, RESPONSE, PEER)
-SESSION = re.compile(r"[0-9a-f]{32}")
 
 
 class Rights(NamedTuple):
@@ -72,13 +68,13 @@ class Rights(NamedTuple):
 
 
 _WRITERS = "only the metabroker publishes below metabroker/response/"
-_BOUND = "this session of the metabroker is another client's"
+_REQUESTERS = "below metabroker/request/ publish to your own client identifier, or to metabroker/request/connect"
 _SPEAKERS = "only the metabroker publishes below metabroker/status/"
 _PEERS = "only metabrokers publish and subscribe below metabroker/peer/"
 _KEPT = "messages to the metabroker are not retained"
 _INBOX = "only the interchange puts messages into the inboxes of services: post them to interchange/post"
 _READERS = "only the metabroker subscribes below metabroker/request/"
-_OWN = "below metabroker/response/ subscribe to your own client identifier or to a session, without a wildcard in their place"
+_OWN = "below metabroker/response/ subscribe to your own client identifier, without a wildcard in its place"
 
 
 class Access:
@@ -101,7 +97,6 @@ class Access:
             self._response = Rights(frozenset((settings.client,)), False, False, _WRITERS)
             self._status = Rights(frozenset((settings.client,)), True, False, _SPEAKERS)
             self._peer = Rights(frozenset((settings.client,)), True, False, _PEERS)
-            self._request = Rights(None, False, False, _KEPT)
             self._connect = Rights(None, False, True, _KEPT)
 
     # When a client comes
@@ -138,11 +133,8 @@ class Access:
 
     # When it subscribes
 
-    def subscribe(self, client_id: str, full: str, holders: Callable[[str], Collection[str]]) -> str | None:
-        """Why a client may not have a subscription (a well-formed filter, perhaps shared); None: it may.
-
-        holders: gives the clients that have subscriptions to a session's answers.
-        """
+    def subscribe(self, client_id: str, full: str) -> str | None:
+        """Why a client may not have a subscription (a well-formed filter, perhaps shared); None: it may."""
         if self._settings is None or client_id == self.client:
             return None
         share = split_share(full)
@@ -158,9 +150,7 @@ class Access:
         if levels[1] != "response":
             return None
         name = levels[2] if len(levels) > 2 else "#"
-        if share is not None or (name != client_id and (SESSION.fullmatch(name) is None or levels[3:4] == ["connack"])):
-            return _OWN
-        return None if name == client_id or set(holders(name)) <= {client_id} else _BOUND
+        return _OWN if share is not None or name != client_id else None
 
     def denied(self, client_id: str, user: str | None, full: str, text: str) -> None:
         """A subscription was refused: count and log it."""
@@ -199,17 +189,15 @@ class Access:
             return self._response
         if topic.startswith(PEER):
             return self._peer
-        return self._connect if topic == CONNECT else self._request
-
-    def bound(self, owners: frozenset[str]) -> Rights:
-        """What is special about requests in a session that clients have."""
-        return Rights(owners, False, False, _BOUND)
+        if topic == CONNECT:
+            return self._connect
+        name, _, verb = topic[len(REQUEST) :].partition("/")
+        return Rights(frozenset((name,)), False, verb == "connect", _REQUESTERS)
 
     def sees(self, topic: str, topic_filter: str, client_id: str | None) -> bool:
         """Whether a subscription that matches a topic with `rights` gets its messages. client_id: None for a shared one.
 
-        Its filter has to spell the topic's place out; that it may was decided by `subscribe`. A connack goes to its client alone: its
-        identifier may look like a session's.
+        Its filter has to spell the topic's place out; that it may was decided by `subscribe`. An answer is for the client in its topic.
         """
         if not topic.startswith(self.reserved):
             return True
@@ -217,8 +205,7 @@ class Access:
             return False
         if not topic.startswith(RESPONSE) or client_id == self.client:
             return True
-        name, _, rest = topic[len(RESPONSE) :].partition("/")
-        return rest.partition("/")[0] != "connack" or client_id == name or (client_id is not None and SESSION.fullmatch(name) is None)
+        return client_id is not None and identifier_of(client_id) == topic[len(RESPONSE) :].partition("/")[0]
 
 
 def identified(properties: PublishProperties | None, client_id: str, site: str = "") -> bytes:

@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...base.metabroker import REQUEST, RESPONSE
 from ...base.queues import PREFIX
 from ...mqtt.batch.batch import Batch
 from ...mqtt.packets import Subscription
 from ...mqtt.session import Delivery
 from ...mqtt.topics import FilterTree, check_topic, matches, split_share
-from ..auth.permissions import SESSION, Access, Rights
+from ..auth.permissions import Access, Rights
 from ..counters import Counters
 from ..journal.tally import amount_of
 from ..ledger import SUBSCRIPTIONS, weight_of_filter
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
 
-ANSWERS = ("/publish", "/puback", "/suback", "/unsuback", "/status", "/discack", "/resack")  # of a session of the metabroker
 ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
 ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
 SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
@@ -109,7 +107,6 @@ class Router:
         self.filtered: dict[tuple[Recipient, str], Subscriber] = {}
         self.changes = 0
         self.edits = 0
-        self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
         self.mesh: Mesh | None = None
@@ -289,9 +286,6 @@ class Router:
         """Drop the cached routes that a filter's change concerns."""
         for making in self._making:
             making.stale = making.stale or matches(topic_filter, making.topic)
-        if self._bound and topic_filter.startswith(RESPONSE):
-            for topic in self._bound.pop(topic_filter.split("/")[2], ()):  # somebody else may ask from now on
-                self._drop(topic)
         if "+" not in topic_filter and "#" not in topic_filter:
             topic = topic_filter.encode()
             self._drop(topic)
@@ -319,7 +313,6 @@ class Router:
         self.recipients.clear()
         self.receivers.clear()
         self.changes += 1
-        self._bound.clear()
         self._route_bytes = 0
         self._scanned = 0
 
@@ -419,8 +412,6 @@ class Router:
         if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
             self._clear()
         self.routes[topic_bytes] = route
-        if rights is not None and topic.startswith(REQUEST):
-            self._bound.setdefault(topic[len(REQUEST) :].partition("/")[0], set()).add(topic_bytes)
         if route.plain and writable and making.addressed is None and not (rights is not None and rights.identified):
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
@@ -441,28 +432,11 @@ class Router:
 
     def refusal(self, client_id: str, full: str) -> str | None:
         """Why a client may not have a subscription; None: it may."""
-        return self.access.subscribe(client_id, full, self._holders)
+        return self.access.subscribe(client_id, full)
 
     def rights(self, topic: str) -> Rights | None:
         """What is special about publishing to a topic; None: nothing."""
-        rights = self.access.rights(topic)
-        if rights is None or not topic.startswith(REQUEST):
-            return rights
-        name = topic[len(REQUEST) :].partition("/")[0]
-        if SESSION.fullmatch(name) is None:
-            return rights
-        holders = self._holders(name)
-        return self.access.bound(frozenset(holders)) if holders else rights
-
-    def _holders(self, name: str) -> set[str]:
-        """The clients that have subscriptions to answers in a session of the metabroker. Those that move to another site do not count."""
-        prefix = f"{RESPONSE}{name}"
-        found = set()
-        for verb in ANSWERS:
-            for value in self.tree.match(prefix + verb):
-                if isinstance(value, Entry) and value.subscription.filter.startswith(prefix):
-                    found.add(value.session.client_id)
-        return {client_id for client_id in found if client_id != self.access.client and not client_id.startswith("\0")}
+        return self.access.rights(topic)
 
     # Delivery
 

@@ -133,6 +133,7 @@ class Session:
         "timer",
         "unsent",
         "user",
+        "vanished",
         "waiting",
         "will",
         "window_bytes",
@@ -165,6 +166,7 @@ class Session:
         self.replay_due = False  # a turn of theirs comes
         self.waiting = Waiting.NOTHING
         self.will: Will | None = None
+        self.vanished = False  # its last connection was lost: the client did not say DISCONNECT
         self.paused: set[Publisher] = EMPTY_SET
         self.moved = 0.0
 

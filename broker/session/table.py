@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...base.metabroker import gone_topic, response_topic
 from ...base.pieces import pieces
 from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
@@ -104,6 +105,7 @@ class Sessions:
             session = None
         if session is not None:
             session.ends_at = None
+            session.vanished = False
             if session.timer is not None:
                 session.timer.cancel()
                 session.timer = None
@@ -179,6 +181,7 @@ class Sessions:
     def leave(self, session: Session, clean: bool) -> None:
         """The session's connection is closed: its will is published or delayed, its expiry begins. clean: without its will."""
         session.pause()
+        session.vanished = not clean
         will = session.will
         if clean:
             will = None
@@ -230,6 +233,8 @@ class Sessions:
         if session.will is not None:
             session.will.cancel()
             self._fire(session)
+        if session.vanished:
+            self._tell_metabroker(session)
         self._forget_subscriptions(session)
         if self.parted is not None:
             self.parted(session)
@@ -340,6 +345,14 @@ class Sessions:
         if not self._publish_will(run, session.account):
             # its session's record is without it from now on
             self._put_off(run, self.store.keep_will(run) if session.stored and self.store is not None else None)
+
+    def _tell_metabroker(self, session: Session) -> None:
+        """A client that listened to the metabroker has vanished: end what it has there, as a will of its own for this topic would."""
+        answers = response_topic(session.client_id, "")
+        listened = any(topic_filter.startswith(answers) for topic_filter in session.subscriptions)
+        if listened and self._router.access.reserved and not self._context.stopping:
+            topic = gone_topic(session.client_id).encode()
+            self._publish_will(Run(topic, 1, False, [b""], b"", None, self._context.loop.time()), session.account)
 
     def _put_off(self, run: Run, key: bytes | None) -> None:
         """Keep a will that is due until there is room for it. key: of its row in the store."""

@@ -66,8 +66,9 @@ def community_name(client_id: str) -> str:
 
 
 def is_session(session: str, client: str) -> bool:
-    """Whether this can be a session's identifier in topics: one level, after the client's own if the metabroker names sessions so."""
-    return bool(name := session.removeprefix(f"{client}/")) and not set(name) & set("/+#\0")
+    """Whether this can be a session's identifier in topics: the client's own name, and one level."""
+    name = session.removeprefix(f"{client}/")
+    return bool(name) and name != session and not set(name) & set("/+#\0")
 
 
 def unpack(body: bytes) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ from enum import Enum
 from typing import Any
 
 from ...base.cache import Cache
-from ...base.metabroker import ANSWERS, CONNECT, REQUEST, RESPONSE, Code, pack, response_topic
+from ...base.metabroker import ANSWERS, REQUEST, RESPONSE, Code, connect_topic, pack, response_topic
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
 from ..core.transport import NEVER, Done, Incoming, Outcome, Publication
@@ -302,7 +302,7 @@ class RemoteSession:
         login = self.login
         durable = {"durable": True, "expiry": self.durable} if self.durable else {"expiry": min(self._expiry, NEVER)}
         body = pack(client=self.client, remote=login.remote, username=login.username, password=login.password, **durable)
-        self._actions.append(actions.Publish(CONNECT, body, 1, ""))
+        self._actions.append(actions.Publish(connect_topic(self.client), body, 1, ""))
 
     def _no_metabroker(self, now: float) -> None:
         """No client at the community broker subscribes to requests: no metabroker is connected to it."""
@@ -330,6 +330,10 @@ class RemoteSession:
             return
         if code == Code.OK and type(session) is str and is_session(session, self.client):
             self._set_session(session, body.get("present") is True)
+            self._remote_down = body.get("status", Code.OK) != Code.OK
+            if self._remote_down:
+                outcome = outcome_of({**body, "code": body["status"]})
+                self._notify_disconnected(outcome.text, outcome.word)
             self._requests.window, self._requests.largest = WINDOW, 0
             if type(waiting := body.get("requests")) is int and waiting > 0:
                 self._requests.window = min(WINDOW, waiting)
@@ -361,7 +365,7 @@ class RemoteSession:
 
     def _session_is_open(self, now: float) -> None:
         """The session's topics are subscribed to: repeat all requests without an answer."""
-        self.state, self._silent, self._remote_down, self._probe = State.OPEN, False, False, None
+        self.state, self._silent, self._probe = State.OPEN, False, None
         self._probe_at = now + self._probe_every
         self._nothing_lost = self._present
         self._renewing.clear()
@@ -372,7 +376,9 @@ class RemoteSession:
                 self._requests.send(request, now)
         for filter_, qos in self._filters.items():
             self._renewing.add(self._request("subscribe", filter_, qos, None, now))
-        if not self._renewing:
+        if self._remote_down:
+            self._send_probe(now)  # it may be back, and nobody has told us
+        elif not self._renewing:
             self._notify_connected()
         self._requests.send_waiting(now)
 
@@ -433,10 +439,13 @@ class RemoteSession:
         self._probe_at = now + ANSWER
         self._requests.publish("subscribe", pack(message=self._probe, topics=[]), 1)
 
-    def _probe_answered(self, now: float) -> None:
-        """The metabroker has answered the probe: it knows the session."""
+    def _probe_answered(self, body: dict[str, Any], now: float) -> None:
+        """The metabroker has answered the probe: it knows the session, and says how the remote broker is."""
         self._probe = None
         self._probe_at = now + self._probe_every
+        status = body.get("status")
+        if type(status) is int and (status != Code.OK) != self._remote_down:
+            self._status(status, outcome_of({**body, "code": status}), now)
         if not self._silent:
             return
         self._silent = False
@@ -463,7 +472,7 @@ class RemoteSession:
             self._requests.refused_without_answer(body)
             return
         if number is not None and number == self._probe and verb == "suback":
-            self._probe_answered(now)
+            self._probe_answered(body, now)
             return
         request = self._requests.unanswered.get(number) if type(number) is int else None
         if request is None or ANSWERS[request.verb] != verb:

@@ -18,11 +18,12 @@ Invariant: for the same requests both paths send the same messages in the same o
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgpack
 
 from ...base.cache import Cache
-from ...base.metabroker import PUBLICATION, REQUEST, Code, response_topic
+from ...base.metabroker import PUBLICATION, REQUEST, response_topic
 from ..protocol import bodies
 from ..protocol.bodies import BodyError
 from ..protocol.messages import LONG, IncomingRun, Outgoing, PublishHeader
@@ -160,7 +161,7 @@ class BatchPath:
         takes = publish.qos <= abilities.qos and (abilities.retain or not publish.retain) and abilities.carries is None
         if not takes or not session.rule.may_publish(publish.topic):
             return None
-        head = PublishHeader(publish.topic, publish.qos, publish.retain, session.rule.version, abilities.largest)
+        head = PublishHeader(publish.topic, publish.qos, publish.retain, abilities.version, abilities.largest)
         if len(publish.topic) <= LONG:
             plain.heads.keep((publish.topic, publish.qos, publish.retain), head)
         return head
@@ -194,8 +195,9 @@ class BatchPath:
         before, behind = DONE
         said: list[Outgoing] = []
         for message in messages:
-            if message in done:
-                done[message] = Code.OK
+            content = done.get(message, 0)
+            if content < 0:
+                done[message] = ~content
             said.append((answers, before + _pack(message) + behind))
         self.core.do(RespondMany(said))
 
@@ -361,15 +363,16 @@ class RequestBatch:
                 self.qos = head.qos
             self.messages.append((head, payload))
             self.names.append(message)
+            content = crc32(payload, head.content)
             if head.qos:
-                done[message] = None
+                done[message] = ~content
                 session.open += 1
             else:
-                done[message] = Code.OK
+                done[message] = content
             if len(done) > keep:
-                oldest, code = done.popitem(last=False)
-                if code is None:  # it has no answer yet
-                    done[oldest] = None
+                oldest, other = done.popitem(last=False)
+                if other < 0:  # it has no answer yet
+                    done[oldest] = other
                     self.core.publishing.remember(session, message, done[message])
         self._flush()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base.address import REMOTE, parse_address
-from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, response_topic
+from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, connect_topic, response_topic
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ...store.records import StoredDelivery, StoredRun
@@ -36,17 +36,17 @@ from .subscriptions import Subscriptions
 LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
 MOVED = "the metabroker that had this session is gone: connect again"
 AWAY = "the metabroker that has this durable session is away; the session waits for it"
+GRACE = 10.0  # seconds that a session goes on without a client that has vanished: programs such as mosquitto_rr say no DISCONNECT
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
 class Core:
     """The machine. new_id: gives identifiers that nobody can guess. changes, offset: see `CoreState`.
 
-    by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know only clients.
+    A session's identifier begins with its client's and a slash, so that access rules that know only clients keep clients apart.
+
     roster: of the other metabrokers; None: there are none.
     """
-
-    by_client = False
 
     def __init__(
         self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0, roster: Roster | None = None
@@ -72,7 +72,9 @@ class Core:
         self._state.late = False
         request = Request(topic, body, properties or {})
         if topic == CONNECT:
-            self._connect(request, now)
+            self._connect(request, bodies.sender_of(request.properties), now)
+        elif topic.startswith(REQUEST) and topic.endswith("/connect"):
+            self._connect(request, topic.removeprefix(REQUEST).removesuffix("/connect"), now)
         else:
             self._request(request, now)
         return self._state.late
@@ -92,19 +94,22 @@ class Core:
             state.do(LogLine(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request", "request ignored"))
             return
         session = self.sessions.get(session_id)
+        if verb == "disconnect" and "/" not in session_id:
+            self._gone(session_id, now)
+            return
         if session is None or session_id in session.remote.joining:
             if session is None and not self.roster.session(session_id, request):
                 return
             if verb == "publish" and self.publishing.publish_without_session(session_id, body):
                 return
-            state.refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")
+            state.refuse(session_id, verb, bodies.message_in(body), Code.UNKNOWN_SESSION, "there is no such session")
             return
         session.ends = now + session.life
         if verb == "disconnect":
             self._disconnect(session, body)
             return
         if len(body) > self.policy.limits.body:
-            state.refuse(session_id, verb, None, Code.TOO_LARGE, f"a body has at most {self.policy.limits.body} bytes")
+            state.refuse(session_id, verb, bodies.message_in(body), Code.TOO_LARGE, f"a body has at most {self.policy.limits.body} bytes")
             return
         message = None
         try:
@@ -125,35 +130,16 @@ class Core:
             else:
                 self.subscriptions.unsubscribe(session, bodies.subscribe_request(read))
         except BodyError as error:
-            state.refuse(session_id, verb, message, Code.MALFORMED, str(error))
+            state.refuse(session_id, verb, bodies.message_in(body) if message is None else message, Code.MALFORMED, str(error))
 
     # Connect
 
-    def _connect(self, asked: Request, now: float) -> None:
-        body, sender, client = asked.body, bodies.sender_of(asked.properties), None
-        limits = self.policy.limits
-        try:
-            if len(body) > limits.body:
-                raise BodyError("the body is too large")
-            read = bodies.unpack(body)
-            client = bodies.client_of(read)
-            if sender is not None and sender != client:
-                self._not_theirs(client, sender)
-                return
-            request = bodies.connect_request(read)
-            if "://" in request.remote:
-                try:
-                    name = str(parse_address(request.remote, REMOTE))
-                except ValueError as error:
-                    raise BodyError(f"remote: {error}") from None
-            else:
-                name = request.remote
-        except BodyError as error:
-            if client is None:
-                self._state.do(LogLine(True, f"event=request-ignored request=connect error={str(error)!r}", "connect ignored"))
-            elif self.roster.speaks(client):
-                self._no_session(client, Code.MALFORMED, str(error))
+    def _connect(self, asked: Request, sender: str | None, now: float) -> None:
+        """sender: who sent the request, by its topic or by the broker's word; None: the broker does not say."""
+        found = self._read_connect(asked.body, sender)
+        if found is None:
             return
+        client, request, name = found
         if not self.roster.connect(asked, client, name, (request.username, request.password), bodies.site_of(asked.properties), now):
             return
         rule = self.policy.rule(client, name)
@@ -176,16 +162,51 @@ class Core:
                 return
             if earlier is not None:
                 self._end(earlier)
-        if len(self.sessions) >= limits.sessions or self._clients.get(client, 0) >= limits.sessions_per_client:
+        if self._is_full(client):
+            self._make_room(client, now)
+        if self._is_full(client):
             self._no_session(client, Code.TOO_MANY_SESSIONS, "there are too many sessions")
         else:
             self._join(client, credentials, request.durable, request.expiry, now)
 
-    def _not_theirs(self, client: str, sender: str) -> None:
-        """A request in another client's name: it hears nothing of it, and nothing counts for it."""
+    def _read_connect(self, body: bytes, sender: str | None) -> tuple[str, bodies.ConnectRequest, str] | None:
+        """Who asks for what, and the remote's address or name; None: it is refused."""
+        client = sender if sender is not None and bodies.is_level(sender) else None
+        most = self.policy.limits.body
+        try:
+            if len(body) > most:
+                raise BodyError(f"a body has at most {most} bytes")
+            read = bodies.unpack(body)
+            client = bodies.client_of(read, sender)
+            if sender != client:
+                self._not_theirs(client, sender)
+                return None
+            request = bodies.connect_request(read)
+            if "://" not in request.remote:
+                return client, request, request.remote
+            try:
+                return client, request, str(parse_address(request.remote, REMOTE))
+            except ValueError as error:
+                raise BodyError(f"remote: {error}") from None
+        except BodyError as error:
+            if client is None:
+                self._state.do(LogLine(True, f"event=request-ignored request=connect error={str(error)!r}", "connect ignored"))
+            elif self.roster.speaks(client):
+                self._no_session(client, Code.TOO_LARGE if len(body) > most else Code.MALFORMED, str(error))
+            return None
+
+    def _is_full(self, client: str) -> bool:
+        limits = self.policy.limits
+        return len(self.sessions) >= limits.sessions or self._clients.get(client, 0) >= limits.sessions_per_client
+
+    def _not_theirs(self, client: str, sender: str | None) -> None:
+        """A request whose sender is another client, which it is told, or is not known. Nothing counts for the client that it names."""
         if not self.roster.speaks(client):
             return
         code = Code.REFUSED_BY_POLICY
+        if sender is None:
+            self._no_session(client, code, f"this broker does not say who sent the request: publish it to {connect_topic(client)}")
+            return
         text = f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"
         self._state.do(LogLine(True, text, f"name {sender}"))
         if bodies.is_level(sender):
@@ -206,8 +227,7 @@ class Core:
                 self.persistence.put_remote(remote)
             self.reach(remote)
         remote.leaves = None
-        id_ = f"{client}/{self._new_id()}" if self.by_client else self._new_id()
-        session = self.add_session(id_, client, remote, credentials.rule, durable, now, expiry)
+        session = self.add_session(f"{client}/{self._new_id()}", client, remote, credentials.rule, durable, now, expiry)
         if remote.ready:
             self._accept(session)
         else:
@@ -271,13 +291,11 @@ class Core:
         if self.persistence is not None:
             self.persistence.put_session(session)
         self._answer_session(session, None if session.durable is None else False)
-        if not remote.up:
-            self._state.tell_status(session, Code.REMOTE_UNREACHABLE, remote.reason)
 
     def _answer_session(self, session: Session, present: bool | None) -> None:
-        """The connack: which session it is, and how much it may ask."""
+        """The connack: which session it is, how much it may ask, and how its remote is: no `status` reaches it before it has subscribed."""
         limits = self.policy.limits
-        bounds = {"body": limits.body, "requests": limits.waiting, "quiet": True}
+        bounds = {"body": limits.body, "requests": limits.waiting, "quiet": True, **session.remote.status()}
         self._state.answer_after_commit(session.client, "connack", code=Code.OK, session=session.id, present=present, **bounds)
 
     # Durable sessions
@@ -304,8 +322,6 @@ class Core:
         session.ends = now + session.life
         self.persistence.leave(session)
         self._answer_session(session, True)
-        if not session.remote.up:
-            self._state.tell_status(session, Code.REMOTE_UNREACHABLE, session.remote.reason)
 
     def _resume(self, session: Session, message: str | int, number: int) -> None:
         durable = session.durable
@@ -336,6 +352,20 @@ class Core:
         else:
             self._end(session)
         self._state.answer_after_commit(session.id, "disconnect", code=Code.OK, present=True if stays else None)
+
+    def _gone(self, client: str, now: float) -> None:
+        """A client has vanished: its sessions end soon unless it goes on in them, and nothing is sent in durable ones until it resumes."""
+        for session in [one for one in self.sessions.values() if one.client == client and one.id not in one.remote.joining]:
+            if session.durable is None:
+                session.ends = min(session.ends, now + GRACE)
+            elif self.persistence is not None:
+                self.persistence.leave(session)
+
+    def _make_room(self, client: str, now: float) -> None:
+        """A client that comes back may have no session more: those that end soon end now."""
+        for session in [one for one in self.sessions.values() if one.client == client and one.durable is None]:
+            if session.ends <= now + GRACE and session.id not in session.remote.joining:
+                self._end(session)
 
     def on_fetched(self, session_id: str, token: int, last: int, rows: list[tuple[StoredDelivery, StoredRun]] | None) -> None:
         """The answer to `Fetch`: rows as the store has them; None: it failed."""
@@ -483,7 +513,7 @@ class Core:
             return
         was_up, remote.up = remote.up, False
         changed = reason != remote.reason or was_up
-        remote.reason = reason
+        remote.code, remote.reason = code, reason
         if changed:
             self._state.do(LogLine(True, f"event=remote-down remote={remote.credentials.remote} code={code.name} error={reason!r}"))
         if not remote.ready:

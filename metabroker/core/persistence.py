@@ -26,6 +26,7 @@ from ...mqtt.properties import Property, encode_properties, properties_in
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
 from ..protocol import bodies
+from ..protocol.messages import ANY_CONTENT
 from ..sealing import Sealer
 from .actions import Action, AfterCommit, LogLine, ReadPage, Respond
 from .records import (
@@ -323,7 +324,7 @@ class Persistence:
         durable.sequence = sequence = durable.sequence + 1
         run = self._put_run(publish)
         self.changes.put_delivery(StoredDelivery(OUTGOING + session.id, sequence, run, 0, 1, publish.qos, 0, 0, b""))
-        self.changes.put_value(REQUEST, numbered(session.id, sequence), write([message, -1]))
+        self.changes.put_value(REQUEST, numbered(session.id, sequence), write([message, -1, ~session.done.get(message, ~ANY_CONTENT)]))
         durable.slots[message] = sequence
         self._sequences[token] = (session.id, sequence)
 
@@ -340,7 +341,9 @@ class Persistence:
         if durable.slots.get(message) != sequence:
             return
         if done:
-            self.changes.put_value(REQUEST, numbered(session.id, sequence), write([message, int(Code.OK)]))
+            self.changes.put_value(
+                REQUEST, numbered(session.id, sequence), write([message, int(Code.OK), ~session.done.get(message, ~ANY_CONTENT)])
+            )
         else:
             self.forget_request(session, message)
 

@@ -14,7 +14,7 @@ from ...mqtt.reasons import Reason
 from ..protocol import bodies
 from ..protocol.bodies import BodyError
 from ..protocol.events import Abilities
-from ..protocol.messages import fits
+from ..protocol.messages import ANY_CONTENT, content_of, fits
 from .actions import Send
 from .remote import Remote
 from .sessions import Session
@@ -37,11 +37,15 @@ class Publishing:
         state = self._state
         message, publish, remote = request.message, request.publish, session.remote
         assert message is not None
-        if message in session.done:
-            code = session.done[message]
+        content = content_of(publish)
+        known = session.done.get(message)
+        if known is not None:
+            if (known if known >= 0 else ~known) not in (content, ANY_CONTENT):
+                state.refuse(session.id, "publish", message, Code.MALFORMED, "message: another request had this identifier")
+                return
             state.counts.repeated += 1
-            if code is not None:  # the answer got lost, or the request came twice
-                state.answer(session.id, "publish", message=message, code=code)
+            if known >= 0:  # the answer got lost, or the request came twice
+                state.answer(session.id, "publish", message=message, code=Code.OK)
             return
         if not session.rule.may_publish(publish.topic):
             state.refuse(session.id, "publish", message, Code.REFUSED_BY_POLICY, "the policy does not allow this topic")
@@ -58,12 +62,12 @@ class Publishing:
         elif not publish.qos:
             state.counts.published += 1
             state.do(Send(remote.number, 0, publish))
-            self.remember(session, message, Code.OK)
+            self.remember(session, message, content)
             state.answer(session.id, "publish", message=message, code=Code.OK)
         else:
             token = state.new_token()
             self._published[token] = (session.id, message)
-            self.remember(session, message, None)
+            self.remember(session, message, ~content)
             session.open += 1
             state.counts.published += 1
             if session.durable is not None and state.persistence is not None:
@@ -131,14 +135,14 @@ class Publishing:
         state.persistence.found_request(session, token, sequence)
         self._send(session.remote, Send(session.remote.number, token, publish))
 
-    def remember(self, session: Session, message: str | int, code: Code | None) -> None:
-        """Keep the identifier; the oldest one makes room."""
+    def remember(self, session: Session, message: str | int, content: int) -> None:
+        """Keep the identifier; the oldest one makes room. content: see `Session.done`."""
         state = self._state
-        session.done[message] = code
+        session.done[message] = content
         while len(session.done) > 2 * state.policy.limits.waiting:
-            oldest, code_ = session.done.popitem(last=False)
-            if code_ is None:
-                session.done[oldest] = None  # it has no answer yet
+            oldest, other = session.done.popitem(last=False)
+            if other < 0:
+                session.done[oldest] = other  # it has no answer yet
             elif session.durable is not None and state.persistence is not None:
                 state.persistence.forget_request(session, oldest)
 
@@ -159,8 +163,9 @@ class Publishing:
         state = self._state
         durable = session.durable is not None and state.persistence is not None
         if reason < 0x80:
-            if message in session.done:
-                session.done[message] = Code.OK
+            content = session.done.get(message, 0)
+            if content < 0:
+                session.done[message] = ~content
             why = NOBODY if reason == Reason.NO_MATCHING_SUBSCRIBERS else None
             (state.answer_after_commit if durable else state.answer)(session.id, "publish", message=message, code=Code.OK, reason=why)
         else:

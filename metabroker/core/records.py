@@ -5,7 +5,7 @@
     filter   SESSION 0 FILTER        the QoS that a session holds a filter with
     asked    CLIENT-ID 0 FILTER      the filter as the remote knows it: its age, QoS and Subscription Identifiers
     acked    SESSION                 the last publication that the client of a durable session has acknowledged
-    request  SESSION 0 SEQUENCE      an identifier of a request to publish, and the code of its answer; -1: under way
+    request  SESSION 0 SEQUENCE      an identifier of a request to publish, the code of its answer (-1: under way), and `content_of` it
     life     metabroker              how often a metabroker has begun with this store
     life     number                  the number that tells it from other metabrokers
     taken    NUMBER                  another metabroker whose store was taken over, and given up in the same commit
@@ -66,12 +66,15 @@ class Readable(Protocol):
 
 
 class RemoteRecord(NamedTuple):
-    """A remote broker. version: 4 or 5. sealed: the password is encrypted (`sealing.py`); records of earlier versions have it as it is."""
+    """A remote broker. version: 4 or 5; None: what it understands.
+
+    sealed: the password is encrypted (`sealing.py`). Earlier records have it as it is.
+    """
 
     remote: str
     username: str | None
     password: bytes | None
-    version: int
+    version: int | None
     sealed: bool = False
 
 

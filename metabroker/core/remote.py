@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...base.metabroker import Code
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Property
 from ...mqtt.topics import FilterTree
@@ -85,6 +86,7 @@ class Remote:
     client_id: our client identifier there, if that outlives this process.
     ready: a connection has been accepted once.
     up: there is a connection now.
+    code, reason: while there is none: why, as `status` says it.
     congested: it does not take what is sent.
     asked: Subscription Identifier -> filter, and the sessions for which it was subscribed.
     stale: filters that were given up while there was no connection.
@@ -104,6 +106,7 @@ class Remote:
     up: bool = False
     congested: bool = False
     abilities: Abilities = field(default_factory=Abilities)
+    code: Code = Code.REMOTE_UNREACHABLE
     reason: str = ""
     held: dict[str, RemoteFilter] = field(default_factory=dict)
     tree: FilterTree[FilterHolder] = field(default_factory=FilterTree)
@@ -116,6 +119,10 @@ class Remote:
     routes: dict[Any, Any] = field(default_factory=dict)  # topics whose recipients are known (fast.py); empty when subscriptions change
     _order: int = 0
     _number: int = 0
+
+    def status(self) -> dict[str, Any]:
+        """The keys of an answer that say how it is."""
+        return {"status": Code.OK} if self.up else {"status": self.code, "reason": self.reason or None}
 
     def hold(self, filter_: str) -> RemoteFilter:
         """The entry of a filter, made if it is not there."""

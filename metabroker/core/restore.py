@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...base.metabroker import Code
 from ...store.records import StoredDelivery, StoredRun
 from ..policy import Policy, Rule
+from ..protocol.messages import ANY_CONTENT
 from .core import Core
 from .persistence import Persistence
 from .records import (
@@ -239,14 +239,14 @@ def _publications(core: Core, store: Readable) -> None:
 
 def _requests(core: Core, store: Readable, persistence: Persistence) -> None:
     """The identifiers of requests, in order; those that are under way go to the remote again."""
-    found: dict[str, list[tuple[int, str | int, int]]] = {}
+    found: dict[str, list[tuple[int, str | int, int, int]]] = {}
     for key, value in store.values(REQUEST):
         session_id, sequence = number_in(key)
-        message, code = read(value)
+        message, code, *content = read(value)
         if _durable(core.sessions.get(session_id)) is None:
             persistence.changes.delete_value(REQUEST, key)
         else:
-            found.setdefault(session_id, []).append((sequence, message, code))
+            found.setdefault(session_id, []).append((sequence, message, code, content[0] if content else ANY_CONTENT))
     runs = {(one.recipient, one.order): one.run for one in store.deliveries() if one.recipient.startswith(OUTGOING)}
     for recipient, order in runs:
         if _durable(core.sessions.get(recipient.removeprefix(OUTGOING))) is None:
@@ -255,10 +255,10 @@ def _requests(core: Core, store: Readable, persistence: Persistence) -> None:
         session = core.sessions[session_id]
         durable = session.durable
         assert durable is not None
-        for sequence, message, code in sorted(requests):
+        for sequence, message, code, content in sorted(requests):
             durable.sequence = max(durable.sequence, sequence)
             durable.slots[message] = sequence
-            session.done[message] = None if code < 0 else Code(code)
+            session.done[message] = ~content if code < 0 else content
             if code >= 0:
                 continue
             run = store.run(runs[OUTGOING + session_id, sequence])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from ...base.metabroker import Code
 from ..policy import Rule
 from .remote import Remote
 
@@ -60,7 +59,7 @@ class Session:
     """One client's use of one remote.
 
     filters: filters that it holds or waits for.
-    done: message identifier -> code of its answer; None while there is none.
+    done: message identifier -> `content_of` the request that had it and was published; its complement while there is no answer.
     open: publish and subscribe requests without an answer.
     number: of its last incoming publication.
     unpublished: refused requests that want no answer.
@@ -77,7 +76,7 @@ class Session:
     ends: float
     life: float
     filters: set[str] = field(default_factory=set)
-    done: OrderedDict[str | int, Code | None] = field(default_factory=OrderedDict)
+    done: OrderedDict[str | int, int] = field(default_factory=OrderedDict)
     open: int = 0  # publish and subscribe requests without an answer
     number: int = 0  # of its last incoming publication
     unpublished: int = 0

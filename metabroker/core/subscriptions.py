@@ -56,7 +56,7 @@ class Subscriptions:
             state.refuse(session.id, "subscribe", message, Code.TOO_MANY_REQUESTS, "too many subscriptions, or requests without an answer")
             return
         if not request.topics:
-            state.answer(session.id, "subscribe", message=message, code=Code.OK, codes=[])
+            state.answer(session.id, "subscribe", message=message, code=Code.OK, codes=[], **remote.status())
             return
         number = state.new_token()
         places: dict[str, list[int]] = {}

@@ -17,7 +17,7 @@ What it does not know: sockets, addresses, sessions of the metabroker.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...mqtt.codec import decode, encode
 from ...mqtt.errors import MalformedPacket, PeerError, UsageError, protocol_error
@@ -62,6 +62,7 @@ from .login import Login
 
 IN_FLIGHT = 65_000  # publications at most, so that there are identifiers for SUBSCRIBE
 PATIENCE = 15.0  # seconds for a CONNACK and for a PINGRESP
+ASKING = 5.0  # seconds for a CONNACK from a server that may not understand the version
 _CREDENTIALS = frozenset((Reason.BAD_USER_NAME_OR_PASSWORD, Reason.NOT_AUTHORIZED, Reason.BAD_AUTHENTICATION_METHOD))
 _CREDENTIALS_V4 = frozenset((ConnectReturn.BAD_USER_NAME_OR_PASSWORD, ConnectReturn.NOT_AUTHORIZED))
 
@@ -91,6 +92,7 @@ class ClientMachine:
         self._kept = bytearray()  # the beginning of a packet
         self._need = 0  # that packet's size, 0 while unknown
         self._scanner = RunScanner(login.version)
+        self.understood = not login.falls_back  # a server has answered in this version
         self._waiting: deque[tuple[Publish, int] | OutgoingBatch] = deque()
         self._flight: dict[int, _Sent] = {}
         self._batches: dict[int, OutgoingBatch] = {}  # by the identifier of the first message that is not acknowledged
@@ -144,6 +146,15 @@ class ClientMachine:
         self._pinged = False
         self._heard_at = now
         self._send(connect, now)
+
+    def speak(self, version: int) -> None:
+        """Speak another version of MQTT on the next connection. No server has understood us so far, so nothing is in flight."""
+        self.login = replace(self.login, version=version)
+        self._scanner = RunScanner(version)
+        for one in self._waiting:
+            if isinstance(one, OutgoingBatch):
+                heads = {id(head): head.speaking(version) for head, _ in one.messages}
+                one.messages = [(heads[id(head)], payload) for head, payload in one.messages]
 
     def lost(self) -> None:
         """The connection has ended. Subscriptions that were asked for are forgotten; the owner asks again after `Up`."""
@@ -242,7 +253,7 @@ class ClientMachine:
     def next_deadline(self) -> float | None:
         """When `on_timer` is to be called; None: never."""
         if self.state is State.CONNECTING:
-            return self._heard_at + PATIENCE
+            return self._heard_at + (PATIENCE if self.understood else ASKING)
         if self.state is State.DOWN or not self._keep_alive:
             return None
         return self._sent_at + (PATIENCE if self._pinged else self._keep_alive)
@@ -390,6 +401,7 @@ class ClientMachine:
             raise protocol_error(f"a server must not send {type(packet).__name__}")
 
     def _connack(self, packet: Connack, events: list[Event], now: float) -> None:
+        self.understood = True
         if packet.reason:
             v4 = isinstance(packet.reason, ConnectReturn)
             word = packet.reason.name if isinstance(packet.reason, ConnectReturn | Reason) else str(packet.reason)
@@ -412,6 +424,7 @@ class ClientMachine:
             self._largest,
             properties.get(Property.MAXIMUM_QOS, 2),
             bool(properties.get(Property.RETAIN_AVAILABLE, 1)),
+            version=self.login.version,
         )
 
     def _resume(self, present: bool, events: list[Event], now: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import ssl
@@ -26,6 +27,7 @@ from .client import ClientMachine
 from .read_pacing import REST, ReadPacing
 
 LEAVING = 5.0  # seconds for the server to answer when we take our leave
+log = logging.getLogger(__name__)
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
 # puts off for 40 ms. Linux can be told not to.
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
@@ -73,7 +75,7 @@ class Connection:
             await stay_connected(lambda: self.addresses, self._attempt, self._on_down)
         finally:
             await self._leave()
-            if self.forget and self.forgetting is not None:
+            if self.forget and self.forgetting is not None and self.machine.login.version == 4:
                 await self._forget(self.forgetting)
 
     async def _attempt(self, address: Address) -> Ended:
@@ -91,6 +93,12 @@ class Connection:
         except ValueError:  # of the codec for host names
             return Ended(False, None, f"{address}: this is no host name")
         await line.closed.wait()
+        machine = self.machine
+        if not machine.understood and line.refused is not True:
+            machine.speak(4 if machine.login.version == 5 else 5)
+            if machine.login.version == 4:
+                log.info("event=version-falls-back address=%s version=3.1.1 error=%r", address, line.error or "connection lost")
+                return await self._attempt(address)
         return Ended(line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}")
 
     async def _context(self, address: Address) -> ssl.SSLContext | None:

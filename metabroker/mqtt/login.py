@@ -14,6 +14,7 @@ class Login:
     """As whom. keep_alive, expiry: seconds; expiry: how long an MQTT 5 server keeps the session of a lost connection.
 
     known: the server may have a session of ours from before this process. durable: a server of 3.1.1 is to keep one, too.
+    falls_back: a server that does not understand this version of MQTT is asked in 3.1.1.
     receive_maximum: messages of QoS 1 and 2 that an MQTT 5 server may have sent without an acknowledgement.
     """
 
@@ -27,4 +28,5 @@ class Login:
     receive_maximum: int = RECEIVE_MAXIMUM
     known: bool = False
     durable: bool = False
+    falls_back: bool = False
     will: Will | None = None

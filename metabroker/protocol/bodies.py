@@ -28,6 +28,7 @@ LONGEST_EXPIRY = 0xFFFF_FFFF  # seconds
 UNWELCOME = re.compile(  # characters for which a broker may close a connection (MQTT-1.5.4), which others share, and some do
     "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + "".join([chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)]) + "]"
 )
+MOST_KEYS = 100  # of a body that are looked at for the identifier of a request that is not served
 LONGEST_NAME = 1024  # bytes of a remote, a user name, a client or message identifier
 
 
@@ -36,13 +37,12 @@ class BodyError(ValueError):
 
 
 class ConnectRequest(NamedTuple):
-    """`client`: its own identifier, one level of a topic. `remote`: an address or a service name.
+    """`remote`: an address or a service name.
 
     `durable`: for how many seconds without a request the session is kept, 0: it is not durable. `clean`: without what an earlier one holds.
     `expiry`: the same for one that is not durable, 0: the client does not say.
     """
 
-    client: str
     remote: str
     username: str | None
     password: bytes | None
@@ -78,11 +78,11 @@ def unpack(body: bytes) -> dict[str, Any]:
     return value
 
 
-def client_of(body: dict[str, Any]) -> str:
-    """Who asks: one level of a topic, because the answer goes there."""
-    client = _text(body, "client")
+def client_of(body: dict[str, Any], sender: str | None = None) -> str:
+    """Who asks: one level of a topic, because the answer goes there. sender: who it is if the body does not say. Raises BodyError."""
+    client = _text({"client": sender, **body}, "client")
     if not is_level(client):
-        raise BodyError("client: one level of a topic, without / + #")
+        raise BodyError("client: one level of a topic, without / + #, and not 'connect'")
     return client
 
 
@@ -100,7 +100,7 @@ def site_of(properties: Properties) -> str:
 
 def is_level(client: str) -> bool:
     """Whether a client identifier can be one level of a topic."""
-    return bool(client) and not any(mark in client for mark in "/+#\0")
+    return 0 < len(client) <= LONGEST_NAME and client != "connect" and not any(mark in client for mark in "/+#\0")
 
 
 def connect_request(body: dict[str, Any]) -> ConnectRequest:
@@ -118,7 +118,21 @@ def connect_request(body: dict[str, Any]) -> ConnectRequest:
         raise BodyError(f"expiry: seconds, from 1 to {LONGEST_EXPIRY}")
     clean = _flag(body, "clean")
     durable, passing = (expiry or LONGEST_EXPIRY, 0) if _flag(body, "durable") else (0, expiry or 0)
-    return ConnectRequest(client_of(body), _text(body, "remote"), username, password, durable, clean, passing)
+    return ConnectRequest(_text(body, "remote"), username, password, durable, clean, passing)
+
+
+def message_in(body: bytes) -> str | int | None:
+    """The identifier in the body of a request that is not served, however large; None: there is none, or the body is no such map."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(body) or 1)
+    unpacker.feed(body)
+    try:
+        for _ in range(min(unpacker.read_map_header(), MOST_KEYS)):
+            if unpacker.unpack() == "message":
+                return message_of({"message": unpacker.unpack()})
+            unpacker.skip()
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError):
+        pass
+    return None
 
 
 def message_of(body: dict[str, Any]) -> str | int:

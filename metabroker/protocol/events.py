@@ -21,6 +21,7 @@ class State(Enum):
 class Abilities(NamedTuple):
     """What the server takes. identifiers: Subscription Identifiers. largest: bytes of a packet; 0: any. qos: the highest. retain: any.
 
+    version: of MQTT that it speaks.
     keeps: what was subscribed stays at the server though `Up.present` is False, and `Dropped` tells what is given up.
     carries: returns why the server cannot represent a message, or None. The attribute is None if it can represent all.
     """
@@ -31,6 +32,7 @@ class Abilities(NamedTuple):
     retain: bool = True
     carries: Callable[[Publish], str | None] | None = None
     keeps: bool = False
+    version: int = 5
 
 
 class Up(NamedTuple):

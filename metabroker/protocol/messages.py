@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from ...mqtt.fields import write_string
 from ...mqtt.length import encode_length
@@ -13,10 +14,13 @@ SIZES = 32  # payload sizes whose headers are remembered, for each topic
 LONG = 256  # bytes of a topic, with its properties, beyond which nothing is remembered of it
 
 
-class PublishHeader:
-    """What stands before the payload of messages of one topic. qos: 0 or 1. version: of MQTT, 4 or 5."""
+ANY_CONTENT = 1 << 32  # of a request of which only the identifier is known
 
-    __slots__ = ("_first", "_name", "known", "largest", "qos", "topic", "version")
+
+class PublishHeader:
+    """What stands before the payload of messages of one topic. qos: 0 or 1. version: of MQTT, 4 or 5. content: see `content_of`."""
+
+    __slots__ = ("_first", "_name", "content", "known", "largest", "qos", "topic", "version")
 
     def __init__(self, topic: str, qos: int, retain: bool, version: int, largest: int = 0) -> None:
         """largest: bytes of a packet that the server takes; 0: any. Raises UsageError."""
@@ -24,9 +28,16 @@ class PublishHeader:
         self.topic = topic
         self._name = write_string(topic, "the topic")
         self.qos = qos
+        self.content = _content(topic, qos, retain)
         self.version = version
         self.largest = largest - len(self._name) - 16 if largest else 268_435_455 - 65_600  # bytes of a payload
         self.known: dict[int, bytes] = {}
+
+    def speaking(self, version: int) -> PublishHeader:
+        """The same in another version of MQTT."""
+        other = PublishHeader(self.topic, self.qos, bool(self._first[0] & 1), version)
+        other.largest = self.largest
+        return other
 
     def of(self, size: int) -> bytes:
         """For a payload of this size: all up to the packet identifier, at QoS 0 up to the payload."""
@@ -66,6 +77,18 @@ class IncomingRun(NamedTuple):
             Publish(self.topic, payload, self.qos, False, False, acks[4 * i + 2] << 8 | acks[4 * i + 3] if acks else 0, dict(properties))
             for i, payload in enumerate(self.payloads)
         ]
+
+
+def content_of(publish: Publish) -> int:
+    """A checksum by which a repeated request is told from another one with the same identifier."""
+    seed = _content(publish.topic, publish.qos, publish.retain)
+    if publish.properties:
+        seed = crc32(encode_properties(publish.properties), seed)
+    return crc32(publish.payload, seed)
+
+
+def _content(topic: str, qos: int, retain: bool) -> int:
+    return crc32(topic.encode(), qos << 1 | retain)
 
 
 def fits(publish: Publish, largest: int) -> bool:

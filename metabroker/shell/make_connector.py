@@ -43,8 +43,10 @@ def make_connector(action: Open, addresses: list[Address], owner: Owner) -> Conn
 
         account = Account(name, action.username, action.password, action.expiry, rule.credentials)
         return NatsConnector(usable, account, secrets.token_hex(4), ca, owner.on_events, owner.on_down)
-    login = Login(name, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
+    version = 5 if rule.version is None else rule.version
+    login = Login(name, version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
+    login = replace(login, falls_back=rule.version is None)
     connection = Connection(usable, ClientMachine(login), ca, owner.on_events, owner.on_down)
-    if kept and rule.version == 4:
-        connection.forgetting = ClientMachine(replace(login, durable=False))
+    if kept and rule.version != 5:
+        connection.forgetting = ClientMachine(replace(login, version=4, durable=False, falls_back=False))
     return connection

@@ -82,14 +82,12 @@ class Community:
     """The broker beside which the metabroker stands, and as whom it connects.
 
     ca: PEM file of its authorities; None: those of the system.
-    by_client: see `Core`.
     status: topic of the metabroker's status reports; empty: none.
     """
 
     address: Address
     login: Login
     ca: str | None = None
-    by_client: bool = False
     status: str = ""
 
     @property
@@ -160,7 +158,6 @@ class Server:
         self.core = Core(policy, self._new_id, changes, time.time() - self._now(), self.roster)
         if self._store is not None and self.core.persistence is not None:
             self.core.persistence.sealer = self._store.sealer
-        self.core.by_client = community.by_client
         self._limits = policy.limits
         self._beside = community
         self._warned = Refusals(log)

@@ -87,17 +87,23 @@ class Kept:
 
 
 class Member:
-    """A client of the community that uses the metabroker; `connect` gives the connack's body."""
+    """A client of the community that uses the metabroker; `connect` gives the connack's body.
 
-    def __init__(self, port: int, client: str, version: int = 5) -> None:
+    user: its name and password, if it is known by that; then its client identifier differs.
+    """
+
+    def __init__(self, port: int, client: str, version: int = 5, user: tuple[str, str] | None = None) -> None:
         self.name = client
-        self.paho = Paho(port, version, client).open()
+        self.paho = Paho(port, version, client if user is None else f"program-of-{client}")
+        if user is not None:
+            self.paho.client.username_pw_set(*user)
+        self.paho.open()
         self.session = ""
 
     def connect(self, remote: str, **keys: Any) -> dict[str, Any]:
         topic = f"metabroker/response/{self.name}/connack"
         self.paho.subscribe(topic, 1)
-        self.paho.publish("metabroker/request/connect", msgpack.packb({"client": self.name, "remote": remote, **keys}), 1)
+        self.paho.publish(f"metabroker/request/{self.name}/connect", msgpack.packb({"client": self.name, "remote": remote, **keys}), 1)
         verb, body = self.next()
         while verb != "connack":  # of an earlier session
             verb, body = self.next()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mqmesh.base.metabroker import IDENTITY, SITE
 from mqmesh.broker.auth import metabroker_secret as secret
 from mqmesh.broker.auth.metabroker_secret import SecretError, make_shared, read_shared
-from mqmesh.broker.auth.permissions import SESSION, Access
+from mqmesh.broker.auth.permissions import Access
 from mqmesh.broker.config import MetabrokerSettings
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from mqmesh.mqtt.properties import Property
@@ -21,6 +21,7 @@ from support.broker_site import Client, Site, until
 PASSWORD = b"a password of the metabroker"
 RULE = MetabrokerSettings(password=PASSWORD)
 HEX = "0123456789abcdef" * 2
+MINE = f"me/{HEX}"  # a session of the client `me`
 FOREVER = 0xFFFFFFFF
 
 
@@ -39,25 +40,25 @@ async def metabroker(site: Site, *filters: str, version: int = 5) -> Client:
 LEVELS = st.lists(
     st.sampled_from(["metabroker", "request", "response", "connect", "connack", "me", "you", HEX, "+", "x"]), min_size=1, max_size=6
 )
-NAMES = ["request/connect", f"request/{HEX}/publish"] + [
+NAMES = ["request/connect", f"request/{MINE}/publish"] + [
     f"response/{name}{rest}" for name in ("me", "you", HEX, HEX[::-1], "x" * 32) for rest in ("", "/connack", "/publish", "/connack/x")
 ]
 
 
 @given(LEVELS, st.sampled_from(["", "/#"]), st.booleans(), st.sampled_from(["me", HEX]), st.booleans())
 def test_no_filter_brings_what_is_not_for_its_client(levels, end, shared, client, rooted):
-    """Whatever a client is granted, it sees answers to itself, and those to a session that it spells out; never more."""
+    """Whatever a client is granted, it sees answers to itself; never more."""
     access = Access(RULE)
     bare = "/".join((["metabroker", "response"] if rooted else []) + levels) + end
-    if access.subscribe(client, f"$share/g/{bare}" if shared else bare, lambda _: ()) is not None:
+    if access.subscribe(client, f"$share/g/{bare}" if shared else bare) is not None:
         return
     for topic in [f"metabroker/{name}" for name in NAMES]:
         if not matches(bare, topic) or not access.sees(topic, bare, None if shared else client):
             continue
-        _, which, name, *rest = topic.split("/")
+        _, which, name, *_ = topic.split("/")
         assert which == "response"
         assert name in bare.split("/"), "spelled out"
-        assert name == client or (SESSION.fullmatch(name) and rest[:1] != ["connack"])
+        assert name == client
 
 
 @pytest.mark.parametrize(
@@ -84,11 +85,10 @@ def test_no_filter_brings_what_is_not_for_its_client(levels, end, shared, client
         ("metabroker/response/me/#", True),
         ("$share/g/metabroker/response/me/connack", False),
         ("metabroker/response/you/connack", False),
-        (f"metabroker/response/{HEX}/#", True),
-        (f"$share/g/metabroker/response/{HEX}/#", False),
-        (f"metabroker/response/{HEX}/connack", False),
-        (f"metabroker/response/{HEX[:-1]}/#", False),
-        (f"metabroker/response/{HEX.upper()}/#", False),
+        (f"metabroker/response/{MINE}/#", True),
+        (f"$share/g/metabroker/response/{MINE}/#", False),
+        (f"metabroker/response/you/{HEX}/#", False),
+        (f"metabroker/response/{HEX}/#", False),
     ],
 )
 @pytest.mark.parametrize("version", [4, 5])
@@ -107,7 +107,7 @@ async def test_subscriptions(topic_filter, granted, version):
 
 def test_without_the_rule_these_are_topics_as_any_others():
     access = Access(None)
-    assert access.subscribe("me", "metabroker/#", lambda _: ()) is None
+    assert access.subscribe("me", "metabroker/#") is None
     assert access.rights("metabroker/response/x/publish") is None
     assert access.sees("metabroker/request/connect", "#", "me")
     assert access.login("metabroker", None) is None
@@ -154,17 +154,17 @@ async def test_wide_filters_bring_everything_else(version, qos):
         spy = await site.client("spy", version)
         await spy.subscribe(*WIDE, qos=2)
         me = await site.client("me", version)
-        await me.subscribe("metabroker/response/me/connack", f"metabroker/response/{HEX}/#", qos=2)
+        await me.subscribe("metabroker/response/me/connack", f"metabroker/response/{MINE}/#", qos=2)
         server = await metabroker(site, version=version)
         for number in range(3):
             say(me, "metabroker/request/connect", b"secret", qos)
-            say(me, f"metabroker/request/{HEX}/publish", b"%d" % number, qos)
+            say(me, f"metabroker/request/{MINE}/publish", b"%d" % number, qos)
             await heard(server, 2)
             say(server, "metabroker/response/me/connack", b"session", qos)
-            say(server, f"metabroker/response/{HEX}/publish", b"%d" % number, qos)
+            say(server, f"metabroker/response/{MINE}/publish", b"%d" % number, qos)
             assert [one.payload for one in await heard(me, 2)] == [b"session", b"%d" % number]
-        many = [(f"{HEX}/{verb}", b"." * size) for size, verb in enumerate(["publish", "puback"] * 12)] + [
-            (f"{HEX}/publish", b"alike")
+        many = [(f"{MINE}/{verb}", b"." * size) for size, verb in enumerate(["publish", "puback"] * 12)] + [
+            (f"{MINE}/publish", b"alike")
         ] * 40
         for client, other, root in ((me, server, "request"), (server, me, "response")):
             client.send(
@@ -179,61 +179,29 @@ async def test_wide_filters_bring_everything_else(version, qos):
         await quiet(spy)
 
 
-async def test_a_connack_goes_to_its_client_alone_though_its_identifier_looks_like_a_session():
-    async with protected() as site:
-        owner, other = await site.client(HEX), await site.client("other")
-        assert list((await owner.subscribe(f"metabroker/response/{HEX}/connack")).reasons) == [0]
-        assert list((await other.subscribe(f"metabroker/response/{HEX}/#")).reasons) == [0]
-        server = await metabroker(site)
-        await server.publish(f"metabroker/response/{HEX}/connack", b"its session", 1)
-        assert (await owner.messages(1))[0].payload == b"its session"
-        await other.nothing()
-
-
 @pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("own", ["#", "+", "puback", "publish", "status"])
-async def test_a_session_is_its_clients_while_it_listens(version, own):
-    """Another client that knows its identifier neither reads nor writes there; afterwards it may."""
+@pytest.mark.parametrize("place", [HEX, "connect", "x/y"])
+async def test_what_is_below_a_clients_name_is_that_clients(version, place):
+    """Its connect requests and its sessions, whether it is there or not; another client that knows a session neither reads nor writes."""
     async with protected() as site:
         server = await metabroker(site)
-        owner, other = await site.client("owner", version), await site.client("other", version)
-        request, refused = f"metabroker/request/{HEX}/publish", Reason.NOT_AUTHORIZED if version == 5 else 0x80
-        assert await other.publish(request, b"early", 1) == 0, "nobody listens yet"
-        await server.messages(1)
-        await owner.subscribe(f"metabroker/response/{HEX}/{own}", qos=1)
-        for _ in range(2):
+        other = await site.client("other", version)
+        request, refused = f"metabroker/request/me/{place}", Reason.NOT_AUTHORIZED if version == 5 else 0x80
+        for there in (False, True):
+            if there:
+                me = await site.client("me", version)
             for topic_filter in ("#", "publish", "+"):
-                assert list((await other.subscribe(f"metabroker/response/{HEX}/{topic_filter}")).reasons) == [refused]
+                assert list((await other.subscribe(f"metabroker/response/me/{place}/{topic_filter}")).reasons) == [refused]
             for qos in (1, 2):
                 assert await other.publish(request, b"not its own", qos) == (Reason.NOT_AUTHORIZED if version == 5 else 0)
             other.send(*[Publish(request, b"." * size) for size in range(20)])
             await other.nothing()
-            assert await owner.publish(request, b"its own", 1) == 0
-            assert [one.payload for one in await server.messages(1)] == [b"its own"]
+        assert await me.publish(request, b"its own", 1) == 0
+        assert [one.payload for one in await server.messages(1)] == [b"its own"]
         stranger = await site.dial(version)
-        stranger.send(Connect("stranger", version, will=Will(f"metabroker/request/{HEX}/disconnect")))
+        stranger.send(Connect("stranger", version, will=Will(request)))
         assert (await stranger.expect(Connack)).reason == (Reason.NOT_AUTHORIZED if version == 5 else 5)
         await server.nothing()
-        await owner.unsubscribe(f"metabroker/response/{HEX}/{own}")
-        assert await other.publish(request, b"late", 1) == 0
-        assert [one.payload for one in await server.messages(1)] == [b"late"]
-        assert list((await other.subscribe(f"metabroker/response/{HEX}/#")).reasons) == [0]
-
-
-async def test_a_session_stays_its_clients_while_that_is_away():
-    store = MemoryStore()
-    async with protected(store=store) as site:
-        owner = await site.client("owner", clean=False, expiry=FOREVER)
-        await owner.subscribe(f"metabroker/response/{HEX}/#")
-        await owner.leave()
-        await site.gone("owner")
-    async with protected(store=store) as site:
-        await metabroker(site)
-        other = await site.client("other")
-        assert list((await other.subscribe(f"metabroker/response/{HEX}/#")).reasons) == [Reason.NOT_AUTHORIZED]
-        assert await other.publish(f"metabroker/request/{HEX}/publish", b"x", 1) == Reason.NOT_AUTHORIZED
-        owner = await site.client("owner")  # a clean start: its session is gone
-        assert list((await other.subscribe(f"metabroker/response/{HEX}/#")).reasons) == [0]
 
 
 async def test_retained_messages_from_before_the_rule_are_not_shown():
@@ -261,7 +229,7 @@ async def test_retained_messages_from_before_the_rule_are_not_shown():
 async def test_forged_answers_are_refused_on_every_way(version):
     async with protected() as site:
         me = await site.client("me", version)
-        topics = ["metabroker/response/me/connack", f"metabroker/response/{HEX}/publish"]
+        topics = ["metabroker/response/me/connack", f"metabroker/response/{MINE}/publish"]
         await me.subscribe(*topics, qos=2)
         server = await metabroker(site)
         for topic in topics:  # both are known topics, with fans of their own
@@ -302,8 +270,9 @@ async def test_a_flood_of_forged_answers_is_few_lines_in_the_log(caplog):
     [
         ("metabroker/response/me/connack", False, False),
         ("metabroker/request/connect", False, False),  # it could not say who asks
-        (f"metabroker/request/{HEX}/disconnect", False, True),
-        (f"metabroker/request/{HEX}/disconnect", True, False),
+        (f"metabroker/request/{MINE}/disconnect", False, True),
+        (f"metabroker/request/{MINE}/disconnect", True, False),
+        (f"metabroker/request/you/{HEX}/disconnect", False, False),
     ],
 )
 async def test_wills(topic, retain, allowed, version):
@@ -319,6 +288,33 @@ async def test_wills(topic, retain, allowed, version):
         assert connack.reason == 0
         await client.cut()
         assert (await server.messages(1))[0].topic == topic
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_the_metabroker_hears_that_a_client_has_vanished(version):
+    """One that listened to it, and did not say DISCONNECT, when its MQTT session ends; its own will goes out, too."""
+    async with protected() as site:
+        server = await metabroker(site)
+        for listens, cut in ((True, False), (False, True), (True, True)):
+            me = await site.client("me", version, will=Will("other"))
+            await me.subscribe(f"metabroker/response/{MINE}/#" if listens else "metabroker/status/#")
+            await (me.cut() if cut else me.leave())
+            await site.gone("me")
+        assert [one.topic for one in await server.messages(1)] == ["metabroker/request/me/disconnect"]
+        await server.nothing()
+
+
+async def test_a_client_whose_session_stays_has_not_vanished():
+    async with protected() as site:
+        server = await metabroker(site)
+        me = await site.client("me", clean=False, expiry=FOREVER)
+        await me.subscribe(f"metabroker/response/{MINE}/#")
+        await me.cut()
+        me = await site.client("me", clean=False, expiry=FOREVER)
+        await server.nothing()
+        await me.cut()
+        await site.client("me")  # a clean start: a new life
+        assert [one.topic for one in await server.messages(1)] == ["metabroker/request/me/disconnect"]
 
 
 async def test_a_will_from_before_the_rule_is_not_published():
@@ -434,21 +430,21 @@ async def test_other_sites_keep_to_it_too(mode):
                 await spy.subscribe(*WIDE, qos=2)
             server = await metabroker(one)
             me = await two.client("me")
-            await me.subscribe("metabroker/response/me/connack", f"metabroker/response/{HEX}/#", qos=2)
+            await me.subscribe("metabroker/response/me/connack", f"metabroker/response/{MINE}/#", qos=2)
             node = [site.broker.site.mesh.node for site in (one, two)]  # type: ignore[union-attr]
             await until(lambda: node[1].route(b"metabroker/request/connect") is not None)
-            await until(lambda: node[0].route(f"metabroker/response/{HEX}/publish".encode()) is not None)
+            await until(lambda: node[0].route(f"metabroker/response/{MINE}/publish".encode()) is not None)
             if mode == "routed":
                 assert node[0].route(b"metabroker/request/connect") is None, "a wildcard at the other site is no interest"
             for qos in (0,) if mode == "flood" else (0, 1, 2):
                 await me.publish("metabroker/request/connect", b"secret", qos)
-                await (await one.client("near")).publish(f"metabroker/request/{HEX}/publish", b"near", qos)
+                await (await one.client("near")).publish(f"metabroker/request/near/{HEX}/publish", b"near", qos)
                 got = await server.messages(2)
                 assert {one.payload for one in got} == {b"secret", b"near"}
                 stamped = next(one for one in got if one.payload == b"secret")
                 assert stamped.properties[Property.USER_PROPERTY] == [(SITE, "site2"), (IDENTITY, "me")]
                 await server.publish("metabroker/response/me/connack", b"session", qos)
-                await server.publish(f"metabroker/response/{HEX}/publish", b"news", qos)
+                await server.publish(f"metabroker/response/{MINE}/publish", b"news", qos)
                 assert [one.payload for one in await me.messages(2)] == [b"session", b"news"]
             forger = await two.client("forger")
             assert await forger.publish("metabroker/response/me/connack", b"forged", 1 if mode == "routed" else 0) in (

@@ -68,8 +68,8 @@ class World:
                     client.send(Puback(packet.packet_id))
 
     def frame(self, client: str, verb: str, body: bytes, qos: int = 0, session: str = "") -> bytes:
-        place = "" if verb == "connect" else f"{session or self.sessions[client]}/"
-        topic = f"metabroker/request/{place}{verb}"
+        place = client if verb == "connect" else session or self.sessions[client]
+        topic = f"metabroker/request/{place}/{verb}"
         return encode(Publish(topic, body, qos, packet_id=9 if qos else 0), CLIENTS[client])
 
     async def begin(self) -> None:

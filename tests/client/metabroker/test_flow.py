@@ -215,3 +215,26 @@ def test_leaving_sends_everything_first(qos: int) -> None:
     world.run()
     assert len(world.got) == 1 + 5 * EVERY
     assert len(world.outcomes) == 1 + 5 * EVERY
+
+
+@pytest.mark.parametrize("back", ["before it listens", "later"])
+def test_a_new_session_at_a_shared_remote_that_is_away_is_not_up(back: str) -> None:
+    """The connack says so. What changes before the client has subscribed, the answer to its probe says."""
+    world = World()
+    world.core.on_request("metabroker/request/other/connect", msgpack.packb({"client": "other", "remote": REMOTE}), 0.0)
+    world.core.on_request(f"metabroker/request/{world.client.session}/disconnect", b"", 0.0)
+    world.core.on_failed(number := max(world.core.remotes), Code.REMOTE_UNREACHABLE, "gone")
+    world.core.take()
+    world.up = False
+    world.wait(11.0)  # it asks whether the metabroker knows it
+    while not world.client.session.endswith("s3"):
+        world.pass_on()
+    if back == "later":
+        world.run()
+        assert not world.up
+    world.core.on_up(number, False, Abilities())
+    if back != "later":
+        world.core.take()  # the status does not reach it
+    world.answer()
+    world.run()
+    assert world.up

@@ -26,11 +26,12 @@ from mqmesh.mqtt.packets import Connack, Puback, Publish, Suback
 from mqmesh.mqtt.properties import Property
 
 REMOTE = "mqtt://far:1883"
+SESSIONS = ["c/s1", "d/s2"]
 Sent = tuple[str, bytes, int, bool]
 
 
 class World:
-    """A core with a session `s1`; what leaves for the remote, and what is answered. fast: requests and words of the remote come in runs."""
+    """A core with a session `c/s1`; what leaves for the remote, what is answered. fast: requests and answers come in runs."""
 
     def __init__(self, fast: bool, abilities: Abilities, **limits: int) -> None:
         names = itertools.count(1)
@@ -43,7 +44,7 @@ class World:
         self.heard: list[tuple[str, int, Any]] = []
         self.acknowledged: list[int] = []
         self.now = 1.0
-        self.core.on_request("metabroker/request/connect", msgpack.packb({"client": "c", "remote": REMOTE}), 0.0)
+        self.core.on_request("metabroker/request/c/connect", msgpack.packb({"client": "c", "remote": REMOTE}), 0.0)
         self.number = max(self.core.remotes)
         if self.fast is not None:
             self.fast.enable(self.number)
@@ -73,7 +74,7 @@ class World:
                         self.heard += [(topic, qos, msgpack.unpackb(body)) for topic, qos, body in each]
                     self.acknowledged += [acks[i + 2] << 8 | acks[i + 3] for i in range(0, len(acks), 4)]
 
-    def requests(self, bodies: list[bytes], session: str = "s1", verb: str = "publish") -> None:
+    def requests(self, bodies: list[bytes], session: str = "c/s1", verb: str = "publish") -> None:
         topic = f"metabroker/request/{session}/{verb}"
         if self.fast is None:
             for body in bodies:
@@ -171,8 +172,8 @@ def test_requests_have_the_same_effect_and_answers_in_runs_and_one_by_one(
     assert fast.sent == slow.sent
     assert fast.answers == slow.answers
     assert len(fast.open) == len(slow.open)
-    assert [list(world.core.sessions["s1"].done.items()) for world in worlds[:1]] == [list(fast.core.sessions["s1"].done.items())]
-    assert fast.core.sessions["s1"].open == slow.core.sessions["s1"].open
+    assert [list(world.core.sessions["c/s1"].done.items()) for world in worlds[:1]] == [list(fast.core.sessions["c/s1"].done.items())]
+    assert fast.core.sessions["c/s1"].open == slow.core.sessions["c/s1"].open
     assert fast.core.counts == slow.core.counts
 
 
@@ -230,7 +231,7 @@ def test_requests_of_one_size_with_and_without_an_answer_keep_their_order(kinds:
 def test_requests_of_a_session_that_is_not_there(verb: str) -> None:
     worlds = [World(fast, Abilities()) for fast in (False, True)]
     for world in worlds:
-        world.requests([body(message=1, topic="up/a", payload=b"")], "s9", verb)
+        world.requests([body(message=1, topic="up/a", payload=b"")], "c/s9", verb)
     assert worlds[0].answers == worlds[1].answers
 
 
@@ -257,7 +258,7 @@ def test_a_session_that_has_ended_gets_no_answer_and_nothing_is_kept_of_it() -> 
         ),
         max_size=6,
     ),
-    st.lists(st.tuples(st.sampled_from(["s1", "s2"]), st.sampled_from(["down/#", "down/a", "down/+/c"]), st.integers(0, 2)), max_size=5),
+    st.lists(st.tuples(st.sampled_from(SESSIONS), st.sampled_from(["down/#", "down/a", "down/+/c"]), st.integers(0, 2)), max_size=5),
     st.sampled_from([0, (1 << 32) - 4, 1 << 40]),
 )
 def test_publications_reach_the_same_sessions_in_runs_and_one_by_one(runs: list[Any], subscriptions: list[Any], before: int) -> None:
@@ -265,8 +266,8 @@ def test_publications_reach_the_same_sessions_in_runs_and_one_by_one(runs: list[
     pids = itertools.count(1)
     numbered = [(topic, qos, payloads, identifiers, [next(pids) for _ in payloads]) for topic, qos, payloads, identifiers in runs]
     for world in worlds:
-        world.core.on_request("metabroker/request/connect", body(client="d", remote=REMOTE), 0.0)
-        world.core.sessions["s1"].number = before  # behind a restart they count on from a high number
+        world.core.on_request("metabroker/request/d/connect", body(client="d", remote=REMOTE), 0.0)
+        world.core.sessions["c/s1"].number = before  # behind a restart they count on from a high number
         asked = iter(subscriptions)
         for topic, qos, payloads, identifiers, ids in numbered:
             for session, filter_, wanted in itertools.islice(asked, 1):  # subscriptions change between the runs

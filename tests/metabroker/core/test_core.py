@@ -40,7 +40,7 @@ class World:
         self.now = 0.0
 
     def request(self, where: str, /, **body: Any) -> list[Any]:
-        return self.raw(where, msgpack.packb(body))
+        return self.raw(f"{body['client']}/connect" if where == "connect" else where, msgpack.packb(body))
 
     def raw(self, topic: str, body: bytes) -> list[Any]:
         self.core.on_request(f"metabroker/request/{topic}", body, self.now)
@@ -76,7 +76,7 @@ class World:
         self.core.on_message(number, Publish(topic, b"x", 1, retain, packet_id=1, properties=properties), 1)
         [action] = self.actions()
         assert isinstance(action, Deliver)
-        return [one.topic.split("/")[2] for one in action.responses]
+        return [one.topic.removeprefix("metabroker/response/").rpartition("/")[0] for one in action.responses]
 
 
 def code(answer: Any) -> int:
@@ -88,11 +88,28 @@ def test_connack_waits_for_the_remote_and_is_answered_once() -> None:
     [opened] = world.request("connect", client="c", remote="mqtt://far", username="u", password="p")
     assert isinstance(opened, Open)
     assert (opened.addresses, opened.username, opened.password) == ([REMOTE], "u", b"p")
-    assert code(world.request("s1/publish", message=1, topic="up/a")[0]) == Code.UNKNOWN_SESSION
+    assert code(world.request("c/s1/publish", message=1, topic="up/a")[0]) == Code.UNKNOWN_SESSION
     world.up(opened.remote)
-    assert world.answers() == [("c/connack", {"code": 0, "session": "s1", "body": 1_032_192, "requests": 1000, "quiet": True})]
+    assert world.answers() == [
+        ("c/connack", {"code": 0, "session": "c/s1", "body": 1_032_192, "requests": 1000, "quiet": True, "status": 0})
+    ]
     world.core.on_failed(opened.remote, Code.REMOTE_UNREACHABLE, "gone")
-    assert [topic for topic, _ in world.answers()] == ["s1/status"]
+    assert [topic for topic, _ in world.answers()] == ["c/s1/status"]
+
+
+def test_who_joins_a_shared_remote_that_is_away_hears_it_in_the_connack() -> None:
+    """No status could reach it before it has subscribed; an empty request says what has changed since."""
+    world = World()
+    number = world.session("a")
+    world.core.on_failed(number, Code.REMOTE_REFUSED, "not now")
+    world.actions()
+    [answer] = world.request("connect", client="b", remote=REMOTE)
+    connack = msgpack.unpackb(answer.body)
+    assert (connack["code"], connack["status"], connack["reason"]) == (Code.OK, Code.REMOTE_REFUSED, "not now")
+    world.up(number)
+    world.actions()
+    [answer] = world.request("b/s2/subscribe", message=1, topics=[])
+    assert msgpack.unpackb(answer.body) == {"message": 1, "code": 0, "codes": [], "status": 0}
 
 
 @pytest.mark.parametrize("why", [Code.REMOTE_UNREACHABLE, Code.REMOTE_REFUSED_CREDENTIALS, Code.REMOTE_REFUSED])
@@ -142,30 +159,65 @@ def test_equal_credentials_share_and_others_do_not() -> None:
     first = world.session("a", username="u", password="p")
     assert world.session("b", username="u", password="p") == first
     assert world.session("c", username="u", password="q") != first
-    assert [type(one) for one in world.request("s1/disconnect")] == [Respond]
-    assert [type(one) for one in world.request("s2/disconnect")] == [Close, Respond]
+    assert [type(one) for one in world.request("a/s1/disconnect")] == [Respond]
+    assert [type(one) for one in world.request("b/s2/disconnect")] == [Close, Respond]
 
 
 def test_puback_follows_the_remotes_and_repeats_are_not_published() -> None:
     world = World()
     world.session()
-    [send] = world.request("s1/publish", message="m", topic="up/a", payload=b"x", qos=1)
+    [send] = world.request("c/s1/publish", message="m", topic="up/a", payload=b"x", qos=1)
     assert isinstance(send, Send)
-    assert world.request("s1/publish", message="m", topic="up/a", payload=b"x", qos=1) == []
+    assert world.request("c/s1/publish", message="m", topic="up/a", payload=b"x", qos=1) == []
     world.core.publishing.on_published(send.token, 0)
-    assert world.answers() == [("s1/puback", {"message": "m", "code": 0})]
-    [again] = world.request("s1/publish", message="m", topic="up/a", payload=b"x", qos=1)
+    assert world.answers() == [("c/s1/puback", {"message": "m", "code": 0})]
+    [again] = world.request("c/s1/publish", message="m", topic="up/a", payload=b"x", qos=1)
     assert code(again) == 0
-    [refused] = world.request("s1/publish", message="n", topic="elsewhere", qos=1)
+    for other in ({"payload": b"y"}, {"topic": "up/b"}, {"qos": 0}, {"retain": True}, {"properties": {"format": 0}}):
+        [refused] = world.request("c/s1/publish", **({"message": "m", "topic": "up/a", "payload": b"x", "qos": 1} | other))
+        assert code(refused) == Code.MALFORMED, "another request with an identifier that was used"
+    [refused] = world.request("c/s1/publish", message="n", topic="elsewhere", qos=1)
     assert code(refused) == Code.REFUSED_BY_POLICY
+
+
+def test_a_client_that_vanished_leaves_no_sessions_and_others_stay() -> None:
+    """Its will, or its broker, says so. Ten lives of a program that crashes used its sessions up for a day."""
+    world = World(sessions_per_client=2)
+    for _ in range(5):
+        world.session("c")
+        world.session("c", username="u")
+        assert len(world.core.sessions) == 2
+        assert world.request("c/disconnect") == []
+    world.session("cc")
+    going_on = next(iter(world.core.sessions))
+    world.now = 5.0
+    world.request(f"{going_on}/subscribe", message=1, topics=[])
+    world.core.on_timer(11.0)
+    assert [one.client for one in world.core.sessions.values()] == ["c", "cc"]
+
+
+def test_refusals_say_which_request_they_answer() -> None:
+    world = World(body=1000)
+    world.session()
+    for where, body, why in (
+        ("c/none/publish", {"topic": "up/a", "qos": 1, "message": "m"}, Code.UNKNOWN_SESSION),
+        ("c/none/subscribe", {"message": 7}, Code.UNKNOWN_SESSION),
+        ("c/none/unsubscribe", {"message": [7]}, Code.UNKNOWN_SESSION),
+        ("c/s1/publish", {"payload": bytes(2000), "message": "m"}, Code.TOO_LARGE),
+        ("c/s1/subscribe", {"topics": ["x" * 2000]}, Code.TOO_LARGE),
+    ):
+        [answer] = world.request(where, **body)
+        read = msgpack.unpackb(answer.body)
+        asked = body.get("message")
+        assert (read["code"], read.get("message")) == (why, asked if isinstance(asked, str | int) else None)
 
 
 def test_waiting_requests_have_a_bound() -> None:
     world = World(waiting=2)
     world.session()
     for number in range(2):
-        assert isinstance(world.request("s1/publish", message=number, topic="up/a", qos=1)[0], Send)
-    assert code(world.request("s1/publish", message=2, topic="up/a", qos=1)[0]) == Code.TOO_MANY_REQUESTS
+        assert isinstance(world.request("c/s1/publish", message=number, topic="up/a", qos=1)[0], Send)
+    assert code(world.request("c/s1/publish", message=2, topic="up/a", qos=1)[0]) == Code.TOO_MANY_REQUESTS
 
 
 def test_what_would_make_the_remote_hang_up_is_refused() -> None:
@@ -180,9 +232,9 @@ def test_what_would_make_the_remote_hang_up_is_refused() -> None:
         (Code.REMOTE_REFUSED, {"qos": 2}),
         (Code.REMOTE_REFUSED, {"retain": True}),
     ):
-        [answer] = world.request("s1/publish", message=1, topic="up/a", **keys)
+        [answer] = world.request("c/s1/publish", message=1, topic="up/a", **keys)
         assert code(answer) == code_
-    assert isinstance(world.request("s1/publish", message=1, topic="up/a", qos=1, payload=b"x" * 50)[0], Send)
+    assert isinstance(world.request("c/s1/publish", message=1, topic="up/a", qos=1, payload=b"x" * 50)[0], Send)
 
 
 def test_a_thousand_sessions_share_one_connection_and_each_has_its_own() -> None:
@@ -192,10 +244,10 @@ def test_a_thousand_sessions_share_one_connection_and_each_has_its_own() -> None
     world.actions()
     for number in range(2, 1001):
         assert [type(one) for one in world.request("connect", client="c", remote=REMOTE)] == [Respond]
-        world.subscribed(opened.remote, f"s{number}", f"down/{number}/+")
+        world.subscribed(opened.remote, f"c/s{number}", f"down/{number}/+")
     assert code(world.request("connect", client="c", remote=REMOTE)[0]) == Code.TOO_MANY_SESSIONS
-    assert all(world.deliver(opened.remote, f"down/{number}/x") == [f"s{number}"] for number in range(2, 1001))
-    ended = [type(one) for number in range(1, 1001) for one in world.request(f"s{number}/disconnect")]
+    assert all(world.deliver(opened.remote, f"down/{number}/x") == [f"c/s{number}"] for number in range(2, 1001))
+    ended = [type(one) for number in range(1, 1001) for one in world.request(f"c/s{number}/disconnect")]
     assert (ended.count(Close), ended.count(Unsubscribe)) == (1, 998)  # the last one leaves with the connection
     assert not world.core.sessions
 
@@ -204,44 +256,44 @@ def test_subscriptions_are_counted() -> None:
     world = World()
     number = world.session("a")
     world.session("b")
-    world.subscribed(number, "s1", "down/#")
-    world.subscribed(number, "s2", "down/#")
-    assert sorted(world.deliver(number, "down/x")) == ["s1", "s2"]
-    assert [type(one) for one in world.request("s1/unsubscribe", message=1, topics=["down/#"])] == [Respond]
-    assert world.deliver(number, "down/x") == ["s2"]
-    assert world.request("s2/unsubscribe", message=1, topics=["down/#"])[0] == Unsubscribe(number, "down/#")
-    assert code(world.request("s1/subscribe", message=1, topics=["#"])[0]) == Code.REFUSED_BY_POLICY
+    world.subscribed(number, "a/s1", "down/#")
+    world.subscribed(number, "b/s2", "down/#")
+    assert sorted(world.deliver(number, "down/x")) == ["a/s1", "b/s2"]
+    assert [type(one) for one in world.request("a/s1/unsubscribe", message=1, topics=["down/#"])] == [Respond]
+    assert world.deliver(number, "down/x") == ["b/s2"]
+    assert world.request("b/s2/unsubscribe", message=1, topics=["down/#"])[0] == Unsubscribe(number, "down/#")
+    assert code(world.request("a/s1/subscribe", message=1, topics=["#"])[0]) == Code.REFUSED_BY_POLICY
 
 
 def test_what_is_retained_goes_to_who_asked() -> None:
     world = World()
     number = world.session("a")
     world.session("b")
-    first = world.subscribed(number, "s1", "down/#")
-    second = world.subscribed(number, "s2", "down/#")
-    assert world.deliver(number, "down/x", True, (second.identifier,)) == ["s2"]
-    assert world.deliver(number, "down/x", True, (first.identifier,)) == ["s1"]
-    assert sorted(world.deliver(number, "down/x", False, (first.identifier,))) == ["s1", "s2"]
+    first = world.subscribed(number, "a/s1", "down/#")
+    second = world.subscribed(number, "b/s2", "down/#")
+    assert world.deliver(number, "down/x", True, (second.identifier,)) == ["b/s2"]
+    assert world.deliver(number, "down/x", True, (first.identifier,)) == ["a/s1"]
+    assert sorted(world.deliver(number, "down/x", False, (first.identifier,))) == ["a/s1", "b/s2"]
 
 
 def test_one_copy_of_several_reaches_a_session() -> None:
     world = World()
     number = world.session("a")
     world.session("b")
-    wide = world.subscribed(number, "s1", "down/#")
-    narrow = world.subscribed(number, "s1", "down/x")
-    world.subscribed(number, "s2", "down/x")
-    assert world.deliver(number, "down/x", False, (wide.identifier,)) == ["s1"]
-    assert world.deliver(number, "down/x", False, (narrow.identifier,)) == ["s2"]
-    assert sorted(world.deliver(number, "down/x", False, (narrow.identifier, wide.identifier))) == ["s1", "s2"]
+    wide = world.subscribed(number, "a/s1", "down/#")
+    narrow = world.subscribed(number, "a/s1", "down/x")
+    world.subscribed(number, "b/s2", "down/x")
+    assert world.deliver(number, "down/x", False, (wide.identifier,)) == ["a/s1"]
+    assert world.deliver(number, "down/x", False, (narrow.identifier,)) == ["b/s2"]
+    assert sorted(world.deliver(number, "down/x", False, (narrow.identifier, wide.identifier))) == ["a/s1", "b/s2"]
 
 
 @pytest.mark.parametrize("present", [False, True])
 def test_after_a_lost_connection_what_is_missing_is_asked_anew(present: bool) -> None:
     world = World()
     number = world.session()
-    world.subscribed(number, "s1", "down/a")
-    [pending] = world.request("s1/subscribe", message=2, topics=["down/b"], qos=1)
+    world.subscribed(number, "c/s1", "down/a")
+    [pending] = world.request("c/s1/subscribe", message=2, topics=["down/b"], qos=1)
     world.core.on_failed(number, Code.REMOTE_UNREACHABLE, "lost")
     world.actions()
     world.up(number, present)
@@ -251,16 +303,16 @@ def test_after_a_lost_connection_what_is_missing_is_asked_anew(present: bool) ->
     assert world.answers() == []
     for ask in asks:
         world.core.subscriptions.on_subscribed(number, ask.token, 1)
-    assert world.answers() == [("s1/suback", {"message": 2, "code": 0, "codes": [1]})]
+    assert world.answers() == [("c/s1/suback", {"message": 2, "code": 0, "codes": [1]})]
 
 
 def test_a_refused_subscription_is_nobodys() -> None:
     world = World()
     number = world.session()
-    [ask] = world.request("s1/subscribe", message=1, topics=["down/a"], qos=1)
+    [ask] = world.request("c/s1/subscribe", message=1, topics=["down/a"], qos=1)
     world.core.subscriptions.on_subscribed(number, ask.token, 0x87)
     [(topic, body)] = world.answers()
-    assert (topic, body["code"], body["codes"]) == ("s1/suback", Code.REMOTE_REFUSED, [0x87])
+    assert (topic, body["code"], body["codes"]) == ("c/s1/suback", Code.REMOTE_REFUSED, [0x87])
     assert world.deliver(number, "down/a") == []
     assert not world.core.remotes[number].held
 
@@ -285,37 +337,37 @@ def test_a_client_may_ask_for_less_time_than_the_policy_allows() -> None:
     world.session("b", expiry=1000)
     world.session("c")
     for world.now in (8.0, 16.0):
-        world.request("s1/subscribe", message=1, topics=[])  # asks for nothing, and shows that the client is there
+        world.request("a/s1/subscribe", message=1, topics=[])  # asks for nothing, and shows that the client is there
     world.core.on_timer(25.0)
-    assert list(world.core.sessions) == ["s1", "s2", "s3"]
+    assert list(world.core.sessions) == ["a/s1", "b/s2", "c/s3"]
     world.core.on_timer(27.0)
-    assert list(world.core.sessions) == ["s2", "s3"]
+    assert list(world.core.sessions) == ["b/s2", "c/s3"]
     world.core.on_timer(99.0)
-    assert list(world.core.sessions) == ["s2", "s3"]
+    assert list(world.core.sessions) == ["b/s2", "c/s3"]
     world.core.on_timer(101.0)
     assert not world.core.sessions
 
 
-@given(st.sampled_from(["connect", *(f"s1/{verb}" for verb in ANSWERS), "s1/what", "", "a/b/c"]), st.binary(max_size=40))
+@given(st.sampled_from(["connect", "a/connect", *(f"a/s1/{verb}" for verb in ANSWERS), "a/s1/what", "", "a/b/c"]), st.binary(max_size=40))
 def test_no_bytes_disturb_the_others(topic: str, body: bytes) -> None:
     world = World()
     number = world.session("a")
     world.session("b")
-    world.subscribed(number, "s2", "down/#")
+    world.subscribed(number, "b/s2", "down/#")
     world.raw(topic, body)
-    assert world.deliver(number, "down/x") == ["s2"]
-    assert isinstance(world.request("s2/publish", message=1, topic="up/a", qos=1)[-1], Send)
+    assert world.deliver(number, "down/x") == ["b/s2"]
+    assert isinstance(world.request("b/s2/publish", message=1, topic="up/a", qos=1)[-1], Send)
 
 
 values = st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5) | st.binary(max_size=5), st.lists, max_leaves=5)
 keys = st.sampled_from(["client", "remote", "username", "password", "message", "topic", "topics", "payload", "qos", "retain", "properties"])
 
 
-@given(st.sampled_from(["connect", *(f"s1/{verb}" for verb in ANSWERS)]), st.dictionaries(keys, values))
+@given(st.sampled_from(["connect", "a/connect", *(f"a/s1/{verb}" for verb in ANSWERS)]), st.dictionaries(keys, values))
 def test_no_map_raises(topic: str, body: dict[str, Any]) -> None:
     world = World()
     world.session("a")
-    world.request(topic, **body)
+    world.raw(topic, msgpack.packb(body))
 
 
 levels = st.lists(st.sampled_from(["a", "b", "+", ""]), min_size=1, max_size=3).map("/".join)

@@ -110,7 +110,7 @@ def test_a_client_finds_its_session_by_its_name_and_credentials() -> None:
     session = client.session
     client.connect()
     world.commit()
-    bounds = {"body": 1_032_192, "requests": 1000, "quiet": True}
+    bounds = {"body": 1_032_192, "requests": 1000, "quiet": True, "status": 0}
     assert client.answers[-1][1] == {"code": 0, "session": session, "present": True, **bounds}
     client.connect(clean=True)
     world.commit()
@@ -337,7 +337,7 @@ def test_durable_needs_a_folder() -> None:
 
     world = DurableWorld()
     core = Core(world.policy, lambda: "s")
-    core.on_request("metabroker/request/connect", msgpack.packb({"client": "c", "remote": URL, "durable": True}), 0.0)
+    core.on_request("metabroker/request/c/connect", msgpack.packb({"client": "c", "remote": URL, "durable": True}), 0.0)
     assert msgpack.unpackb(core.take()[-1].body)["code"] == Code.NOT_SUPPORTED
 
 

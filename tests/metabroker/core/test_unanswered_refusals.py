@@ -36,19 +36,19 @@ def test_it_is_published_and_not_answered() -> None:
     world = World()
     world.session()
     for number in (1, 2):
-        actions = world.request("s1/publish", topic="up/a", payload=b"x")
+        actions = world.request("c/s1/publish", topic="up/a", payload=b"x")
         assert sent(actions) == [(0, b"x")], "the same body twice is published twice"
         assert told(actions) == []
         assert world.core.counts.published == number
-    assert not world.core.sessions["s1"].done
+    assert not world.core.sessions["c/s1"].done
 
 
 def test_it_needs_no_room_among_requests_that_wait() -> None:
     world = World(waiting=1)
     world.session()
-    assert len(sent(world.request("s1/publish", message=1, topic="up/a", payload=b"1", qos=1))) == 1
-    assert told(world.request("s1/publish", message=2, topic="up/a", payload=b"2"))[0][1]["code"] == Code.TOO_MANY_REQUESTS
-    assert sent(world.request("s1/publish", topic="up/a", payload=b"3")) == [(0, b"3")]
+    assert len(sent(world.request("c/s1/publish", message=1, topic="up/a", payload=b"1", qos=1))) == 1
+    assert told(world.request("c/s1/publish", message=2, topic="up/a", payload=b"2"))[0][1]["code"] == Code.TOO_MANY_REQUESTS
+    assert sent(world.request("c/s1/publish", topic="up/a", payload=b"3")) == [(0, b"3")]
 
 
 @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ def test_what_is_refused_is_told_once_a_second(body: dict[str, Any], code: Code)
     number = world.session()
     world.up(number, abilities=Abilities(largest=400, retain=False))
     world.actions()
-    [(topic, first)] = told(world.request("s1/publish", **body))
-    assert (topic, first["code"], first["refused"], "message" in first) == ("s1/puback", code, 1, False)
+    [(topic, first)] = told(world.request("c/s1/publish", **body))
+    assert (topic, first["code"], first["refused"], "message" in first) == ("c/s1/puback", code, 1, False)
     assert first["reason"]
     world.now = 0.9
     for _ in range(5):
-        assert world.request("s1/publish", **body) == []
+        assert world.request("c/s1/publish", **body) == []
     world.core.on_timer(1.0)
     [(topic, second)] = told(world.actions())
-    assert (topic, second["code"], second["refused"]) == ("s1/puback", code, 6)
+    assert (topic, second["code"], second["refused"]) == ("c/s1/puback", code, 6)
     world.now = 2.5
     world.core.on_timer(2.5)
     assert world.actions() == []
-    assert told(world.request("s1/publish", **body))[0][1]["refused"] == 7
+    assert told(world.request("c/s1/publish", **body))[0][1]["refused"] == 7
     assert world.core.counts.not_published == 7
     assert world.core.counts.refused == {code: 7}
 
@@ -89,12 +89,12 @@ def test_a_remote_that_is_away_or_slow_takes_none() -> None:
     world = World()
     number = world.session()
     world.core.on_congested(number, True)
-    assert told(world.request("s1/publish", topic="up/a"))[0][1]["code"] == Code.TOO_MANY_REQUESTS
+    assert told(world.request("c/s1/publish", topic="up/a"))[0][1]["code"] == Code.TOO_MANY_REQUESTS
     world.core.on_congested(number, False)
     world.core.on_failed(number, Code.REMOTE_UNREACHABLE, "gone")
     world.actions()
     world.now = 5.0
-    [(_, body)] = told(world.request("s1/publish", topic="up/a"))
+    [(_, body)] = told(world.request("c/s1/publish", topic="up/a"))
     assert (body["code"], body["reason"], body["refused"]) == (Code.REMOTE_UNREACHABLE, "gone", 2)
 
 
@@ -102,8 +102,8 @@ def test_refusals_of_a_session_that_has_ended_are_told_to_nobody() -> None:
     world = World()
     world.session()
     for _ in range(3):
-        world.request("s1/publish", topic="elsewhere")
-    world.request("s1/disconnect")
+        world.request("c/s1/publish", topic="elsewhere")
+    world.request("c/s1/disconnect")
     world.core.on_timer(9.0)
     assert world.actions() == []
 
@@ -158,14 +158,12 @@ def test_mosquitto_pub_publishes_lines_at_qos_0(community: int, remote: RunningB
         far.subscribe("up/#", 1)
         topic = f"metabroker/request/{member.session}/publish"
         bodies = [msgpack.packb({"topic": "up/line", "payload": f"{number:04}"}) for number in range(1000)]
-        # as the client that has the session, which the broker lets in, once the first of the name has left
-        member.paho.unsubscribe(f"metabroker/response/{member.session}/#")
-        words = [require("mosquitto_pub"), "-p", str(community), "-t", topic, "-l"]
+        member.close()
+        words = [require("mosquitto_pub"), "-i", member.name, "-p", str(community), "-t", topic, "-l"]
         subprocess.run(words, input=b"".join(body + b"\n" for body in bodies), check=True, timeout=PATIENCE)
         got = [far.next() for _ in bodies]
         assert [message.payload for message in got] == [f"{number:04}".encode() for number in range(1000)]
         assert {message.qos for message in got} == {0}
-    member.close()
 
 
 @pytest.mark.service
@@ -197,9 +195,9 @@ def test_qos_0_and_1_answered_or_not_arrive_in_the_order_of_the_requests(communi
 @pytest.mark.service
 def test_a_session_that_nobody_knows(community: int) -> None:
     member = Member(community, "quiet-stranger")
-    member.paho.subscribe(f"metabroker/response/{'0' * 32}/#", 1)
+    member.paho.subscribe(f"metabroker/response/{member.name}/{'0' * 32}/#", 1)
     for _ in range(500):
-        member.paho.client.publish(f"metabroker/request/{'0' * 32}/publish", msgpack.packb({"topic": "up/x"}), 0)
+        member.paho.client.publish(f"metabroker/request/{member.name}/{'0' * 32}/publish", msgpack.packb({"topic": "up/x"}), 0)
     verb, body = member.next()
     assert (verb, body["code"]) == ("puback", Code.UNKNOWN_SESSION)
     member.close()

@@ -124,15 +124,15 @@ def test_bodies_that_are_none(site: Site) -> None:
                 attacker.raw(verb, body)
                 answer = attacker.next()[1]
                 assert answer["code"] == Code.MALFORMED, (verb, body[:40])
-        for body in BODIES[:16]:  # without a client there is nowhere to answer
-            attacker.paho.publish("metabroker/request/connect", body, 1)
+        for body in BODIES[:16]:
+            attacker.paho.publish(f"metabroker/request/{attacker.name}/connect", body, 1)
         attacker.raw("publish", msgpack.packb({"message": 1, "topic": "t", "payload": bytes(200_000)}))
         assert attacker.next()[1]["code"] == Code.TOO_LARGE
         for verb in ("bogus", "connack", "", "puback"):
             attacker.raw(verb, b"\x80")
         assert attacker.ask("publish", message=2, topic="still", qos=1)["code"] == Code.OK
         assert before + 4 <= site.said("event=request-refused") < before + len(BODIES), "one line a minute for each verb and code"
-        assert 1 <= site.said("event=request-ignored request=connect") < 16
+        assert 1 <= site.said("event=connect-refused client='attacker'") < 16
         attacker.ask("disconnect")
     attacker.close()
 
@@ -188,8 +188,8 @@ def test_sessions_that_are_not_theirs(site: Site) -> None:
     """Unknown ones, another client's, and one that is not connected yet; answers and requests that are forged."""
     attacker = Member(site.community.port, "thief")
     with Honest(site) as honest:
-        attacker.session = HEX
-        attacker.paho.subscribe(f"metabroker/response/{HEX}/#", 1)
+        attacker.session = f"thief/{HEX}"
+        attacker.paho.subscribe(f"metabroker/response/thief/{HEX}/#", 1)
         for verb, answer in (("publish", "puback"), ("subscribe", "suback"), ("unsubscribe", "unsuback"), ("disconnect", "discack")):
             attacker.send(verb, message=1, topic="t", topics=["t"])
             got, body = attacker.next()
@@ -198,9 +198,9 @@ def test_sessions_that_are_not_theirs(site: Site) -> None:
         assert attacker.paho.subscribe(f"metabroker/response/{session}/#", 1) == 0x87
         assert attacker.paho.subscribe("metabroker/response/+/publish", 1) == 0x87
         assert attacker.paho.subscribe("#", 1) == 1
-        for verb in ("publish", "subscribe", "disconnect"):
+        for place in (*(f"{session}/{verb}" for verb in ("publish", "subscribe", "disconnect")), f"{honest.member.name}/connect"):
             body = msgpack.packb({"message": "x", "topic": honest.topic, "topics": ["#"], "payload": b"forged"})
-            assert attacker.paho.publish(f"metabroker/request/{session}/{verb}", body, 1) == 0x87
+            assert attacker.paho.publish(f"metabroker/request/{place}", body, 1) == 0x87
         for name, verb in ((session, "publish"), (session, "puback"), (honest.member.name, "connack")):
             forged = msgpack.packb({"id": 1, "message": 1, "code": 0, "topic": honest.topic, "payload": b"forged", "session": HEX})
             for qos in (0, 1, 2):
@@ -232,7 +232,7 @@ def test_a_flood_of_connects(site: Site) -> None:
             for number in range(60):
                 remote = site.remote.url if number % 2 else f"mqtt://127.0.0.1:{1 + number}"
                 body = {"client": attacker.name, "remote": remote, "username": f"u{number}", "password": "p"}
-                attacker.paho.client.publish("metabroker/request/connect", msgpack.packb(body), 1)
+                attacker.paho.client.publish(f"metabroker/request/{attacker.name}/connect", msgpack.packb(body), 1)
         codes: list[int] = []
         sessions = []
         for attacker in attackers:

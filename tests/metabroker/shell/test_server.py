@@ -139,8 +139,8 @@ def test_codes_tell_what_is_wrong(members: list[Member], remote: RunningBroker) 
     assert member.ask("publish", message=7, topic="a/#")["code"] == Code.MALFORMED
     assert member.ask("publish", message=8, topic="a", payload=b"x" * 1_040_000)["code"] == Code.TOO_LARGE
     assert member.ask("subscribe", message=9, topics=["a"], durable=True)["code"] == Code.NOT_SUPPORTED
-    members[1].session = "0" * 32
-    members[1].paho.subscribe("metabroker/response/" + "0" * 32 + "/#", 1)
+    members[1].session = f"{members[1].name}/{'0' * 32}"
+    members[1].paho.subscribe(f"metabroker/response/{members[1].session}/#", 1)
     assert members[1].ask("publish", message=1, topic="a")["code"] == Code.UNKNOWN_SESSION
     members[1].session = ""
     assert member.ask("publish", message=10, topic="still/works", qos=1)["code"] == Code.OK

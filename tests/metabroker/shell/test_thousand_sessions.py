@@ -42,7 +42,7 @@ class Crowd:
         session = self._subscribes.get(mid)
         if session is None:
             for _ in range(SESSIONS):
-                self.client.publish("metabroker/request/connect", msgpack.packb({"client": "crowd", "remote": self.url}), 1)
+                self.client.publish("metabroker/request/crowd/connect", msgpack.packb({"client": "crowd", "remote": self.url}), 1)
         else:
             number = self.sessions[session]
             self.request(session, "subscribe", message=0, topics=[f"own/{number}/+", f"ten/{number // 10}"], qos=1)
@@ -51,7 +51,7 @@ class Crowd:
         self.client.publish(f"metabroker/request/{session}/{verb}", msgpack.packb(body), 1)
 
     def _on_message(self, topic: str, body: dict) -> None:
-        _, _, who, verb = topic.split("/")
+        who, _, verb = topic.removeprefix("metabroker/response/").rpartition("/")
         if body.get("code", 0):
             self.wrong.append((topic, body))
         elif verb == "connack":

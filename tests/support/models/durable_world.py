@@ -74,7 +74,7 @@ class Client:
         self.messages = itertools.count(1)
 
     def connect(self, **keys: Any) -> None:
-        self.world.request("connect", {"client": self.name, "remote": URL, "durable": True, **keys})
+        self.world.request(f"{self.name}/connect", {"client": self.name, "remote": URL, "durable": True, **keys})
 
     def ask(self, verb: str, **keys: Any) -> int:
         message = next(self.messages)
@@ -255,7 +255,7 @@ class DurableWorld:
         self.carry_out()
 
     def respond(self, topic: str, body: bytes) -> None:
-        _, _, who, verb = topic.split("/")
+        who, _, verb = topic.removeprefix("metabroker/response/").rpartition("/")
         for client in self.clients.values():
             if client.there and who in (client.name, client.session):
                 client.hears(verb, msgpack.unpackb(body))
