@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DATE = "date"
 DATA = "data"
+ROWS = 65_536  # of a row group: whoever looks for one message reads all columns of few rows (`pipeline/trace/`)
 _ARROW = {"byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "string": "string", "double": "float64", "boolean": "bool"}
 
 
@@ -110,7 +111,7 @@ class Tables:
         Raises PipelineError, OSError, and what Spark raises.
         """
         folder = f"{DATA}/run={self.run}"
-        writer = frame.write.mode("overwrite")
+        writer = frame.write.mode("overwrite").option("parquet.block.row.count.limit", ROWS)
         if DATE in frame.columns:
             writer = writer.partitionBy(DATE)
         writer.parquet(spark_url(self.place.url(f"{table}/{folder}")))

@@ -1,8 +1,8 @@
 """Messages in the pipeline's tables, without Spark: for what live brokers and journals do not have any more.
 
-The tables are large and not sorted by message. So their key columns are read first, one row group after the other in several threads, and
-all columns only of the row groups that hold what is meant; of `hops` only the dates on which the messages were published. It knows the
-columns of `messages`, `hops` and `queue_messages` (`pipeline/correlation/`).
+The tables are large and not sorted by message. So one column is read first, one row group after the other in several threads, then the
+key columns of the row groups that may hold what is meant, and all columns only of those that do; of `hops` only the dates on which the
+messages were published. It knows the columns of `messages`, `hops` and `queue_messages` (`pipeline/correlation/`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def queued(tables: Tables, message: MessageId, names: Callable[[int], str | None
     """A message in a queue, as the table of these has it."""
     if tables.version(QUEUED) is None:
         return []
-    rows = _rows(_hits(groups(tables, QUEUED), _among([message])), {tuple(message): 0}, None)
+    rows = _rows(_hits(groups(tables, QUEUED), _among([message]), _among_column([message])), {tuple(message): 0}, None)
     return [_queued(message, row, names) for row in rows]
 
 
@@ -89,7 +89,7 @@ class Searched:
         condition = self._condition(query, status)
         if condition is None or not self._groups:
             return []
-        hits = _hits(self._groups, condition)
+        hits = _hits(self._groups, condition, _among_column([query.message]) if query.message is not None else None)
         if not hits:
             return []
         keys = pa.concat_tables([table for _, table in hits]).sort_by([("published", "descending"), ("sequence", "descending")])
@@ -109,7 +109,7 @@ class Searched:
         dates = {date_of(published) for published in wanted.values()} | {""}
         chosen = [group for date in dates for group in self._steps.get(date, [])]
         made: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for row in _rows(_hits(chosen, _among(wanted)), wanted, None):
+        for row in _rows(_hits(chosen, _among(wanted), _among_column(wanted)), wanted, None):
             made.setdefault(tuple(row[name] for name in _KEY), []).append(row)
         return made
 
@@ -153,11 +153,19 @@ def groups(tables: Tables, table: str) -> list[Any]:
     return [group for fragment in get() for group in fragment.split_by_row_group()] if get is not None else []
 
 
-def _hits(groups: list[Any], condition: Any) -> list[tuple[Any, Any]]:
-    """The row groups that hold what is meant, with the keys of it."""
+def _hits(groups: list[Any], condition: Any, narrow: Any = None) -> list[tuple[Any, Any]]:
+    """The row groups that hold what is meant, with the keys of it. narrow: a condition that most row groups do not meet, about one column:
+    of those no more than this column is read.
+    """
+
+    def look(group: Any) -> Any:
+        if narrow is not None and not group.count_rows(filter=narrow):
+            return None
+        return group.to_table(columns=[*_KEY, "published"], filter=condition)
+
     with ThreadPoolExecutor(WORKERS) as pool:
-        tables = list(pool.map(lambda group: group.to_table(columns=[*_KEY, "published"], filter=condition), groups))
-    return [(group, table) for group, table in zip(groups, tables, strict=True) if table.num_rows]
+        tables = list(pool.map(look, groups))
+    return [(group, table) for group, table in zip(groups, tables, strict=True) if table is not None and table.num_rows]
 
 
 def _rows(hits: list[tuple[Any, Any]], wanted: Mapping[tuple[Any, ...], int], columns: list[str] | None) -> list[dict[str, Any]]:
@@ -172,9 +180,15 @@ def _rows(hits: list[tuple[Any, Any]], wanted: Mapping[tuple[Any, ...], int], co
 
 
 def _among(keys: Iterable[tuple[Any, ...]]) -> Any:
+    """The rows that may have one of these keys."""
+    return reduce(and_, [_among_column(keys, place) for place in range(len(_KEY))])
+
+
+def _among_column(keys: Iterable[tuple[Any, ...]], place: int = 3) -> Any:
+    """By one column of the key; the sequence is the one that leaves the fewest."""
     import pyarrow.compute as pc
 
-    return pc.field("sequence").isin(sorted({key[3] for key in keys}))
+    return pc.field(_KEY[place]).isin(sorted({key[place] for key in keys}))
 
 
 def story(row: Mapping[str, Any], names: Callable[[int], str | None], brokers: list[int], hops: Iterable[Mapping[str, Any]] = ()) -> Story:

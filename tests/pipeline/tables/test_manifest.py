@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,10 @@ from mqmesh.broker.journal.place import Place
 from mqmesh.pipeline.errors import PipelineError
 from mqmesh.pipeline.tables import manifest
 from mqmesh.pipeline.tables.manifest import File, Version, commit, newest
-from mqmesh.pipeline.tables.tables import Tables
+from mqmesh.pipeline.tables.tables import ROWS, Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def rows(*pairs: tuple[str, int]) -> pa.Table:
@@ -91,3 +95,10 @@ def test_no_table(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="there is no such table: run the job"):
         Tables(tmp_path).arrow("t")
     assert manifest.versions(Place(tmp_path), "t") == []
+
+
+def test_row_groups_are_small(spark: SparkSession, tmp_path: Path) -> None:
+    made = Tables(tmp_path)
+    made.write("t", spark.range(0, 2 * ROWS, 1, 1))
+    sizes = [group.num_rows for fragment in made.dataset("t").get_fragments() for group in fragment.row_groups]
+    assert sizes == [ROWS, ROWS]
