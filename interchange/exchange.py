@@ -32,7 +32,7 @@ from .identifiers import Identifiers, count_of, home_of
 from .message import Declaration, Header, Kind, Message, Part, delivered
 from .refusals import Code, Refusal
 
-DEFAULT_EXPIRY = 48 * 3_600_000  # l. 206
+DEFAULT_EXPIRY = 48 * 3_600_000  # l. 206; so long a response waits in its inbox, at least
 LATER = 1000  # until what could not be done is tried again
 
 
@@ -396,7 +396,7 @@ class Exchange:
         sent = delivered(replace(message, header=header), Declaration(sender), call.session, call.id, hop.id, {})
         if call.header.handle:  # the sender's own name for it
             sent = replace(sent, header=replace(sent.header, handle=call.header.handle))
-        self._actions.append(Deliver(sender, sent))
+        self._actions.append(Deliver(sender, sent, max(call.expires, now + DEFAULT_EXPIRY)))
 
     def _hop(self, call: Call, branch: Branch, service: str, fresh: list[str], now: int) -> Hop:
         hop = Hop(fresh.pop(0), service, now)

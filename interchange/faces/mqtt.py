@@ -85,8 +85,8 @@ def _content_type(properties: PublishProperties | None) -> str:
     return (properties.content_type or "") if properties is not None else ""
 
 
-def written(message: Message, as_json: bool, now: int) -> tuple[bytes, bytes, int | None]:
-    """A message as it is delivered: payload, encoded properties, seconds until it expires (None: never).
+def written(message: Message, as_json: bool) -> tuple[bytes, bytes]:
+    """A message as it is delivered: payload, and encoded properties.
 
     as_json: as one JSON object; a message with attachments, or with arguments too long for user properties, is one in any case.
     """
@@ -103,8 +103,7 @@ def written(message: Message, as_json: bool, now: int) -> tuple[bytes, bytes, in
         found[Property.RESPONSE_TOPIC] = POST
         found[Property.CORRELATION_DATA] = header.hop.encode()
     found[Property.USER_PROPERTY] = [pair for pair in pairs if len(pair[1]) <= LONGEST]
-    life = None if header.expires is None else max(1, -(-(header.expires - now) // SECOND))
-    return payload, encode_properties(found), life
+    return payload, encode_properties(found)
 
 
 def _pairs(header: Header) -> list[tuple[str, str]]:

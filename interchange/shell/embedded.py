@@ -158,6 +158,8 @@ class Interchange:
             told = partial(self._tell, connection, *reply_to(connection, properties, ANSWER))
             answer: dict[str, Any] | None
             try:
+                if (owes := self._guard.owes(connection.user, connection.client_id)) is not None:
+                    raise Refusal(Code.SUSPENDED, owes)
                 message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
                 answer = self._decide_somewhere(message, told)
                 refusals.append(None)
@@ -238,7 +240,8 @@ class Interchange:
     def _put(self, one: Deliver) -> bool:
         """Put a message into its inbox. False: not now."""
         service = self.registry.services.get(one.service)
-        payload, block, life = mqtt.written(one.message, service is not None and service.as_json, self.now())
+        payload, block = mqtt.written(one.message, service is not None and service.as_json)
+        life = None if one.expires is None else max(1, -(-(one.expires - self.now()) // 1000))
         name = INBOX + one.service
         run = Run(name.encode(), 1, False, [payload], block, life, received=self._context.now)
         try:

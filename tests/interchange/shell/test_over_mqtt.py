@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from mqmesh.base.interchange import ANSWER, ENVELOPE, INBOX, POST
+from mqmesh.base.standing import OVERDUE, Standing, Standings
 from mqmesh.broker.auth.passwords import change
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
@@ -30,6 +31,7 @@ async def test_request_and_response(tmp_path: Path) -> None:
         assert (body, response["kind"], response["sender"], response["handle"]) == (b"yes", "response", "bank/credit", "h-1")
         assert (response["session"], response["call"]) == (told["session"], told["call"])
         assert Property.RESPONSE_TOPIC not in response["properties"]
+        assert 172_000 < response["properties"][Property.MESSAGE_EXPIRY_INTERVAL] <= 172_800, "nobody has to take it, for ever"
 
 
 async def test_a_client_that_answers_as_mqtt_5_says_is_a_service(tmp_path: Path) -> None:
@@ -197,6 +199,16 @@ async def test_suspended_services_neither_send_nor_get(tmp_path: Path) -> None:
         await shop.take()
         await shop.post("notification", b"hello", recipient="new/one")
         assert (await fresh.take())[0] == b"hello"
+
+
+async def test_who_has_not_paid_posts_nothing(tmp_path: Path) -> None:
+    change(tmp_path / "users", "alice", b"alice")
+    (tmp_path / "standing.json").write_text(
+        Standings("2026-12-16", {"alice": Standing(OVERDUE, "2026-12-16", "30.75 EUR", ("INV-2026-11",))}).dumped()
+    )
+    async with InterchangeSite(tmp_path, broker='[access]\nusers = "users"\nstanding = "standing.json"') as site:
+        shop = await site.service("shop/orders", "alice", password=b"alice")
+        assert (await shop.post("request", recipient="bank/credit"))["code"] == "suspended"
 
 
 async def test_many_in_one_piece(tmp_path: Path) -> None:
