@@ -7,6 +7,7 @@ the page gives; `|| true` stands behind what says no on the page too.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from mqmesh.cli.demo.ring import free_ports
 from support.documents import BLOCK, BLOCKS, PAGES, ROOT, Block, of
+from support.peers.postgres import server
 from support.services import require
 from support.terminal import Terminal
 
@@ -107,6 +109,7 @@ FOLLOW = (
     "until [ -s followed ]; do mqmesh pub -t shop/2 -m y; done & "
     "printing . command mqmesh journal follow journal > followed; kill %%; cat followed "
 )
+POSTGRES = "a PostgreSQL server of this test"
 FIVE = f"cat > five.toml <<'END'\n{(ROOT / 'topologies' / 'ring-of-five.toml').read_text()}\nEND\n"  # at other ports
 SCENES = {
     "five brokers": Scene(
@@ -234,6 +237,16 @@ SCENES = {
         edits={"mosquitto_pub ": "mosquitto_pub -p 1883 ", "services.toml\n": "services.toml\n"},
         said=("published through session", '"up":true'),
     ),
+    "metabrokers with one database": Scene(
+        places=(("docs/metabroker.md", "Several metabrokers"),),
+        setup="""
+            printf '[[allow]]\\nclients = ["*"]\\nremotes = ["mqtt://127.0.0.1:1884"]\\n' > policy.toml
+            export HOME=$PWD
+            mqmesh broker -p 1883 > /dev/null
+        """,
+        edits={"mqtt://127.0.0.1 ": "mqtt://127.0.0.1:1883 ", "postgresql://mqmesh@db.example/mqmesh": POSTGRES},
+        said=("ready mqtt://127.0.0.1:",),
+    ),
     "rules": Scene(
         places=(("docs/interchange-rules.md", "Try it"),),
         setup=f"cat > services.toml <<'END'\n{of('toml', 'docs/interchange-rules.md')[0].text}\n"
@@ -273,16 +286,24 @@ def test_commands_do_what_the_page_says(name: str, tmp_path: Path) -> None:
     for tool in ("curl", "mosquitto_pub", "mosquitto_rr"):
         if tool.partition("_")[0] in text:
             require(tool)
-    terminal = Terminal(tmp_path)
-    try:
-        terminal.paste(moved(f"{PRELUDE}\nHERE=mqtt://127.0.0.1:1883\n{scene.setup}\n{text}") + "\necho; echo all have ended\n")
-        terminal.wait("^all have ended")
-        said = "".join(terminal.said)
-    finally:
-        terminal.close()
+    with contextlib.ExitStack() as services:
+        if POSTGRES in text:
+            text = text.replace(POSTGRES, services.enter_context(server()).url)
+        said = pasted(tmp_path, moved(f"{PRELUDE}\nHERE=mqtt://127.0.0.1:1883\n{scene.setup}\n{text}"))
     assert "wrong: " not in said, said
     for words in scene.said:
         assert words in said, (words, said)
+
+
+def pasted(folder: Path, text: str) -> str:
+    """What is printed until the commands have ended."""
+    terminal = Terminal(folder)
+    try:
+        terminal.paste(f"{text}\necho; echo all have ended\n")
+        terminal.wait("^all have ended")
+        return "".join(terminal.said)
+    finally:
+        terminal.close()
 
 
 def test_each_block_of_commands_is_run_or_marked() -> None:
