@@ -33,7 +33,7 @@ EXTRAS = {
     "lmdb": "lmdb",
     "matplotlib": "plot",
     "psycopg": "postgresql",
-    "re2": "interchange",
+    **dict.fromkeys(("msgspec", "re2"), "interchange"),
     "redis": "redis",
     "websockets": "speed",
 }

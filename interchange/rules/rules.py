@@ -63,7 +63,7 @@ class RuleSet:
         self._costs = [LEAF * sum(1 for _ in leaves(rule.condition)) for rule in rules]
         self.looks = tuple(self._looks)
         self._always, self._tables = self._index()
-        self._always_cost = sum(self._costs[at] for at in self._always)
+        self._always_cost = sum(self._costs[at] for at in self._always) + LEAF * len(self._tables)
 
     def _number(self, look: Look) -> int:
         return self._looks.setdefault(look, len(self._looks))
@@ -90,14 +90,14 @@ class RuleSet:
 
     def fired(self, values: Values) -> list[Rule]:
         """The rules that hold, in their sequence, up to one that ends it. Refusal: the budget is spent."""
-        tests, rules, costs = self._tests, self.rules, self._costs
-        found = self._candidates(values)
-        if found:
-            candidates = sorted({*found, *self._always}) if self._always else sorted(set(found))
-            values.budget.spend(self._always_cost + sum(costs[at] for at in found) + LEAF * len(self._tables))
-        else:
+        tests, rules = self._tests, self.rules
+        candidates = self._candidates(values) if self._tables else []
+        costs = self._costs
+        values.budget.spend(self._always_cost + (costs[candidates[0]] if len(candidates) == 1 else sum([costs[at] for at in candidates])))
+        if not candidates:
             candidates = self._always
-            values.budget.spend(self._always_cost + LEAF * len(self._tables))
+        elif self._always or len(candidates) > 1:
+            candidates = sorted({*candidates, *self._always})
         made = []
         for at in candidates:
             if tests[at](values):

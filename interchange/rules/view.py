@@ -6,11 +6,11 @@ What is large is parsed in another process, so that no message stops the loop: t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from lxml import etree
 
 from ..message import Message, Part
@@ -98,25 +98,27 @@ class Content:
 
     def value(self, look: Look, neighbours: Iterable[Look]) -> Value | None:
         """The value of a look into a part. neighbours: other looks of the same rules, found in one go if the part is large."""
-        if look in self._known:
+        path = look.path
+        part = self._message.body if not path.attachment else self.part(path.attachment)
+        if part is None or len(part.data) > LARGEST:
+            return typed(None, look)
+        if len(part.data) > self._large and path.source != "attachment":
+            if look not in self._known:
+                raise NeedsValues(tuple(one for one in neighbours if self.is_large(one.path)))
             return self._known[look]
-        if self.is_large(look.path):
-            raise NeedsValues(tuple(one for one in neighbours if self.is_large(one.path)))
-        return typed(self._raw(look.path), look)
+        return typed(self._raw(path, part), look)
 
-    def _raw(self, path: Path) -> Any:
-        part = self.part(path.attachment)
-        if part is None or path.source == "attachment":
-            return None if part is None else part.data
-        if len(part.data) > LARGEST:
-            return None
+    def _raw(self, path: Path, part: Part) -> Any:
+        name = path.attachment
         if path.source == "json":
-            if path.attachment not in self._json:
-                self._json[path.attachment] = parse_json(part.data)
-            return walk_json(self._json[path.attachment], path.steps)
-        if path.attachment not in self._xml:
-            self._xml[path.attachment] = parse_xml(part.data)
-        tree = self._xml[path.attachment]
+            if name not in self._json:
+                self._json[name] = parse_json(part.data)
+            return walk_json(self._json[name], path.steps)
+        if path.source == "attachment":
+            return part.data
+        if name not in self._xml:
+            self._xml[name] = parse_xml(part.data)
+        tree = self._xml[name]
         return None if tree is None else tree.walk(path.steps)
 
 
@@ -155,10 +157,10 @@ def plain_type(content_type: str) -> str:
 
 
 def parse_json(data: bytes) -> Any:
-    """None for what is no JSON, or nested deeper than Python's reader goes."""
+    """None for what is no JSON, has numbers that no double holds, or is nested deeper than Python's recursion goes."""
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):  # ValueError: also numbers of more digits than Python reads, and wrong UTF-8
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: wrong UTF-8
         return None
 
 
