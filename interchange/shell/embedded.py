@@ -96,7 +96,8 @@ class Interchange:
         self._outbox = Outbox(self._keeping, self._put)
         try:
             kept = self._keeping.read()
-            self._born, last = kept.counts or (first_count(self.now()), 0)
+            born = first_count(self.now())
+            self._born, last = kept.counts or (born, born - 1)  # nothing of before its birth, which an earlier life may have issued
             ids = Identifiers(home, last, partial(secrets.token_hex, 8))
             ended = int(1000 * self._settings.retention)
             self.exchange = Exchange(ids, RuleRoutes(lambda: self.registry), self._born, ended, self._settings.ended)

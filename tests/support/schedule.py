@@ -28,6 +28,7 @@ SPARK = (  # one session and the tables of one run for all of them
     "pipeline/source/test_journal_source.py",
     "pipeline/source/test_topics.py",
     "pipeline/streaming/test_follow.py",
+    "pipeline/tables/test_manifest.py",
     "pipeline/test_demo_act.py",
     "pipeline/test_notebook.py",
     "pipeline/test_run.py",
