@@ -110,6 +110,10 @@ class Client:
             else:
                 return found
 
+    def give_up(self, name: str) -> None:
+        """Give up a name of ours: it belongs to the account that next registers a service or a broker of the name."""
+        self._call("DELETE", f"/v1/names/{quote(name, safe='')}")
+
     def put_all(self, records: list[dict[str, Any]]) -> None:
         """Register many records, each with its sort, mesh and name, in order: all of them or none. At most 1000."""
         self._call("POST", "/v1/records", {"records": records})

@@ -7,6 +7,7 @@ from typing import Any
 from .. import __version__
 from .leases import LONGEST, MOST_APPLICATIONS, SHORTEST
 from .records import MOST
+from .storage.tables import NAMED
 from .uddi.documents import SORTS
 
 _TEXT = {"type": "string", "maxLength": 255}
@@ -36,6 +37,7 @@ def description() -> dict[str, Any]:
     """The whole document."""
     paths = {
         "/v1/health": {"get": _operation("Whether the directory and its database answer", {"type": "object"}, open_to_all=True)},
+        "/v1/names/{name}": {"parameters": _in_path("name"), "delete": _operation("Give up a name of ours")},
         "/v1/changes": {"get": _changes()},
         "/v1/tokens": {"post": _draw()},
         "/v1/tokens/current": {"delete": _operation("End the token that is shown")},
@@ -55,7 +57,8 @@ def description() -> dict[str, Any]:
     for sort, own in _OWN.items():
         given = lasts if sort == "application" else {}
         schemas[f"{sort}_body"] = {**_object({**_COMMON, **own, **given}), "additionalProperties": False}
-        schemas[sort] = _object({**_GIVEN, **_COMMON, **own})
+        named = {"owns_name": {"type": "boolean"}} if sort in NAMED else {}
+        schemas[sort] = _object({**_GIVEN, **_COMMON, **own, **named})
     return {
         "openapi": "3.1.0",
         "info": {"title": "mqmesh directory", "version": __version__},

@@ -15,7 +15,7 @@ from ..base.address import parse_address
 from .storage.errors import DirectoryError
 from .storage.patterns import matching, starred
 from .storage.rows import Records, above
-from .storage.tables import ORGANISATION, PUBLIC, Account, Entity, entities
+from .storage.tables import NAMED, ORGANISATION, PUBLIC, Account, Entity, entities
 from .uddi import saving
 from .uddi.documents import (
     ALTERNATIVE,
@@ -78,7 +78,7 @@ _SECONDS = (
 
 @dataclass(slots=True)
 class Record:
-    """One record. The last three are of the directory.
+    """One record. The last four are of the directory.
 
     sort: mesh, broker, service or application.
     broker, clients, alternatives, consents, probe and the intervals (seconds): of an application, see docs/recipients.md.
@@ -105,11 +105,14 @@ class Record:
     key: str = ""
     owner: str = ""
     modified: float = 0.0
+    owns_name: bool = False  # of a service or broker: the name belongs to its owner
 
     def shown(self) -> dict[str, Any]:
         """As JSON says it: what this sort of record has."""
         of_mesh = {} if self.sort == "mesh" else {"mesh": self.mesh}
         own = {name: getattr(self, name) for name in _FIELDS[self.sort]}
+        if self.sort in NAMED:
+            own["owns_name"] = self.owns_name
         return {"sort": self.sort, "name": self.name, **of_mesh, **own, "key": self.key, "owner": self.owner, "modified": self.modified}
 
 
@@ -176,6 +179,12 @@ def put(records: Records, owner: Account, record: Record) -> Record:
     saved = saving.save(records, owner, kind, element, parent=parent or None, keep=kind == "business")
     record.key, record.owner, record.modified = saved.key, saved.owner, saved.modified
     return record
+
+
+def give_up_name(records: Records, owner: Account, name: str) -> None:
+    """A name is nobody's; DirectoryError E_invalidKeyPassed where it is not the owner's."""
+    if not records.give_up(name, owner.name):
+        raise DirectoryError("E_invalidKeyPassed", f"the name {name!r} is not yours")
 
 
 def put_all(records: Records, owner: Account, wanted: list[Record]) -> None:
@@ -269,10 +278,14 @@ def _shown(records: Records, found: list[Entity], mesh: str | None = None) -> li
     services = [entity for entity in found if entity.kind == "service"]
     inside = records.children(entity.key for entity in services)
     names = {} if mesh is not None else {key: one.name for key, one in records.by_keys(one.parent for one in services).items()}
-    return [
+    made = [
         _record("" if entity.kind == "business" else names.get(entity.parent, mesh or ""), entity, inside.get(entity.key, []))
         for entity in found
     ]
+    owners = records.owners_of(one.name for one in made if one.sort in NAMED)
+    for record in made:
+        record.owns_name = record.sort in NAMED and owners.get(record.name) == record.owner
+    return made
 
 
 def _record(mesh: str, entity: Entity, bindings: list[Entity]) -> Record:

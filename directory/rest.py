@@ -53,6 +53,7 @@ class Rest:
             ("/v1/meshes/{mesh}/leases/{holder}", "PUT", self._claim),
             ("/v1/meshes/{mesh}/leases/{holder}", "DELETE", self._leave),
             ("/v1/meshes/{mesh}/numbers/{number}", "DELETE", self._forget),
+            ("/v1/names/{name}", "DELETE", self._give_up),
             ("/v1/meshes/{mesh}", "GET", self._get),
             ("/v1/meshes/{mesh}", "PUT", self._put),
             ("/v1/meshes/{mesh}", "DELETE", self._delete),
@@ -119,6 +120,11 @@ class Rest:
         sort, mesh, name = _place(request)
         with self._store.writing() as records:
             all_records.delete(records, self._writer(request, records), sort, mesh, name)
+        return Response(status_code=204)
+
+    def _give_up(self, request: Request, body: bytes) -> Response:
+        with self._store.writing() as records:
+            all_records.give_up_name(records, self._writer(request, records), request.path_params["name"])
         return Response(status_code=204)
 
     def _put_all(self, request: Request, body: bytes) -> Response:

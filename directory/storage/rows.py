@@ -15,7 +15,24 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from .errors import DirectoryError
-from .tables import ORGANISATION, WORD, Account, Entity, Lease, Word, accounts, changes, entities, leased, leases, tokens, versions, words
+from .tables import (
+    NAMED,
+    ORGANISATION,
+    WORD,
+    Account,
+    Entity,
+    Lease,
+    Word,
+    accounts,
+    changes,
+    entities,
+    leased,
+    leases,
+    owned_names,
+    tokens,
+    versions,
+    words,
+)
 
 NODE = "mqmesh"  # owns what each directory has from the start; no account can have this name
 ACCOUNT_LIMIT = 10_000  # entities of one owner
@@ -62,6 +79,7 @@ class Records:
         self._without_words: list[str] = []
         self._words: list[dict[str, Any]] = []
         self._kept: list[str] = []
+        self._named: dict[str, str] = {}  # names, and who has put a record of each
         self._touched: dict[Place, str] = {}  # records that have changed, each with the organisation that may know
 
     # Reading
@@ -220,6 +238,8 @@ class Records:
             self._forget()
         self._inside.pop(entity.parent, None)
         self._know(entity.place, entity)
+        if entity.record in NAMED:
+            self._named.setdefault(entity.name, entity.owner)
         if entity.number is not None:
             self.flush()
 
@@ -244,6 +264,8 @@ class Records:
         if self._words:
             self._connection.execute(sa.insert(words), self._words)
         self._without_words, self._words = [], []
+        named, self._named = self._named, {}
+        self.own_names(named)
 
     def index(self, found_by: Iterable[tuple[Entity, list[Word]]]) -> None:
         """Write all words anew."""
@@ -310,6 +332,40 @@ class Records:
         """Delete rows by the values of a column."""
         for part in batched(values):
             self._connection.execute(sa.delete(table).where(column.in_(part)))
+
+    # Names
+
+    def own_names(self, named: dict[str, str]) -> None:
+        """Names belong to their owners, where they are nobody's. named: name -> owner."""
+        taken = self.owners_of(named)
+        free = [{"name": name, "owner": owner} for name, owner in named.items() if name not in taken]
+        if not free:
+            return
+        counted = sa.select(sa.func.count()).select_from(owned_names).where(owned_names.c.owner == free[0]["owner"])
+        if (self._connection.scalar(counted) or 0) + len(free) <= self._limit or free[0]["owner"] == NODE:
+            self._connection.execute(sa.insert(owned_names), free)
+
+    def begin_names(self, named: list[tuple[str, str]]) -> None:
+        """Names belong to those who had them first. named: names with owners, in this order."""
+        first = dict(reversed(named))
+        taken = self.owners_of(first)
+        for part in batched({"name": name, "owner": owner} for name, owner in first.items() if name not in taken):
+            self._connection.execute(sa.insert(owned_names), part)
+
+    def owners_of(self, wanted: Iterable[str]) -> dict[str, str]:
+        """Whose names are, those that are somebody's."""
+        of = sa.select(owned_names.c.name, owned_names.c.owner)
+        rows = [row for part in batched(wanted) for row in self._read.execute(of.where(owned_names.c.name.in_(part)))]
+        return {row.name: row.owner for row in rows}
+
+    def give_up(self, name: str, owner: str) -> bool:
+        """A name is nobody's; whether it was this owner's."""
+        of_owner = sa.delete(owned_names).where(owned_names.c.name == name, owned_names.c.owner == owner)
+        if self._connection.execute(of_owner).rowcount != 1:
+            return False
+        for one in self.select(entities.c.record.in_(NAMED), entities.c.name == name):
+            self._touch(one)
+        return True
 
     # Changes
 

@@ -14,8 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 
 PUBLIC, ORGANISATION = "public", "organisation"
+NAMED = ("service", "broker")  # records whose names belong to an account
 WORD = 255  # characters of a word
-VERSION = 2  # of the tables: with words
+VERSION = 3  # of the tables: with words, and with the owners of names
 
 metadata = sa.MetaData()
 
@@ -69,6 +70,13 @@ changes = sa.Table(
     sa.Column("mesh", sa.String(255), nullable=False),
     sa.Column("name", sa.String(255), nullable=False),
     sa.Column("organisation", sa.String(255), nullable=False),  # who may know of it; empty: everyone
+)
+# Whose the names of services and brokers are: the account's that had the first one of the name, until it gives the name up.
+owned_names = sa.Table(
+    "directory_names",
+    metadata,
+    sa.Column("name", sa.String(255), primary_key=True),
+    sa.Column("owner", sa.String(255), nullable=False, index=True),
 )
 accounts = sa.Table(
     "directory_accounts",

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ..storage.errors import DirectoryError
 from ..storage.rows import NODE, Records
 from ..storage.store import Store
-from ..storage.tables import PUBLIC, VERSION, Account, Entity
+from ..storage.tables import NAMED, PUBLIC, VERSION, Account, Entity
 from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, plain, put_inside, q, text_of, used_tmodels, words
 
 WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here
@@ -25,6 +25,8 @@ def prepare(store: Store) -> None:
     """See to it that the directory has its own tModels, and that what an earlier release wrote is found by its words."""
     with store.writing() as records:
         if records.version() < VERSION:
+            services = sorted((one for one in records.everything() if one.record in NAMED), key=lambda one: one.created)
+            records.begin_names([(one.name, one.owner) for one in services])
             records.index((entity, words(element_of(entity))) for entity in records.everything())
             records.set_version(VERSION)
         for key, text in OWN_TMODELS.items():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ...base.address import REMOTE, AddressError, parse_address
 from ...base.settings import ConfigError, read
 from ...directory.client import Client, ClientError
-from ...directory.lookups import Lookups
+from ...directory.lookups import Finder, Lookups
 from ..libraries import missing_library
 
 FRESH, AGAIN = 30.0, 2.0  # seconds for which an answer is good, and where it led nowhere
@@ -61,18 +61,15 @@ class Services:
 class Directory:
     """Services as NAME or MESH/NAME of our directory, or of another UDDI v3 registry; answers outlive its absence (`directory/lookups.py`).
 
-    A NAME that several meshes have is refused: anybody with an account may give it to a service of a mesh of his own. url: of our
-    directory, or of a registry's WSDL. account: name and secret, for what is not public. fresh: seconds after which an answer is asked for
-    again, as are all that are in use in that rhythm; our directory tells of changes at once. Raises ValueError for a URL that cannot be,
-    ImportError without zeep.
+    In our directory a NAME belongs to an account, and only its services are taken for it: anybody with an account may give it to a service
+    of a mesh of his own. A NAME that several meshes have is refused. url: of our directory, or of a registry's WSDL. account: name and
+    secret, for what is not public. fresh: seconds after which an answer is asked for again, as are all that are in use in that rhythm; our
+    directory tells of changes at once. Raises ValueError for a URL that cannot be, ImportError without zeep for a registry.
     """
 
     def __init__(self, url: str, account: tuple[str, str] | None = None, fresh: float = FRESH) -> None:
-        from ...directory.uddi_client import Inquiry
-
-        ours = not urlsplit(url).path.strip("/") and not urlsplit(url).query  # else a registry's WSDL
-        told = (Client(url, account=account),) if ours else ()
-        self._lookups = Lookups(Inquiry(url, account), fresh=fresh, watched=told)
+        self._ours = not urlsplit(url).path.strip("/") and not urlsplit(url).query
+        self._lookups = Lookups(Client(url, account=account) if self._ours else _registry(url, account), fresh=fresh)
         self._lookups.__enter__()
 
     def end(self) -> None:
@@ -82,16 +79,33 @@ class Directory:
     def resolve(self, name: str, again: bool = False) -> list[str]:
         """See `Resolver`."""
         mesh, _, service = name.rpartition("/")
+        others = False
+        for sort in ("service", "broker") if self._ours else ("service",):
+            exact = self._found(sort, mesh, service, again)
+            own = exact if mesh else [record for record in exact if record.get("owns_name", True)]
+            if len(own) > 1:
+                raise LookupError(f"{len(own)} meshes have a {sort} of this name: write MESH/NAME")
+            if own:
+                return [str(address) for address in own[0].get("addresses") or ()]
+            others = others or bool(exact)
+        if others:
+            raise LookupError("the name belongs to another account than what has it: write MESH/NAME")
+        return []
+
+    def _found(self, sort: str, mesh: str, name: str, again: bool) -> list[dict[str, Any]]:
         try:
-            found = self._lookups.find("service", mesh or None, service, fresh=AGAIN if again else None).records
+            found = self._lookups.find(sort, mesh or None, name, fresh=AGAIN if again else None).records
         except ClientError as error:
             if error.status == 404:
                 return []
             raise LookupError(str(error)) from None
-        exact = [record for record in found if record.get("name") == service and (not mesh or record.get("mesh") == mesh)]
-        if len(exact) > 1:
-            raise LookupError(f"{len(exact)} meshes have a service of this name: write MESH/NAME")
-        return [str(address) for record in exact for address in record.get("addresses") or ()]
+        return [record for record in found if record.get("name") == name and (not mesh or record.get("mesh") == mesh)]
+
+
+def _registry(url: str, account: tuple[str, str] | None) -> Finder:
+    from ...directory.uddi_client import Inquiry
+
+    return Inquiry(url, account)
 
 
 class Chain:

@@ -95,6 +95,7 @@ def test_a_database_of_an_earlier_release_is_brought_up_in_place(tmp_path: Path)
     with old._engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE directory_words")
         connection.exec_driver_sql("DROP TABLE directory_versions")
+        connection.exec_driver_sql("DROP TABLE directory_names")
         connection.exec_driver_sql("DROP INDEX directory_entities_by_position")
         connection.exec_driver_sql("DROP INDEX directory_entities_by_name")
         connection.exec_driver_sql("CREATE INDEX ix_directory_entities_parent ON directory_entities (parent)")
@@ -105,6 +106,8 @@ def test_a_database_of_an_earlier_release_is_brought_up_in_place(tmp_path: Path)
     envelope = f'<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>{asked}</s:Body></s:Envelope>'
     status, text = soap.answer(new, envelope.encode())
     assert (status, text.count(b"<serviceInfo ")) == (200, 2)
+    with new.reading() as records:
+        assert all_records.get(records, "service", "one", "s0007").owns_name
     with new._engine.connect() as connection:
         indexes = {index["name"] for index in sa.inspect(connection).get_indexes("directory_entities")}
     assert {"directory_entities_by_position", "directory_entities_by_name"} <= indexes
