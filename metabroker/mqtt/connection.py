@@ -26,6 +26,7 @@ from ..reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from .client import ClientMachine
 from .read_pacing import REST, ReadPacing
 
+TAKEN = "another client has our identifier there, and took the session over: is there a copy of the data folder?"
 LEAVING = 5.0  # seconds for the server to answer when we take our leave
 log = logging.getLogger(__name__)
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
@@ -44,6 +45,9 @@ class Connection:
     inside: the connection is to the broker of this process.
     guest: the direct lane of that broker's requests.
     direct_lane: is given each chunk first, with the time. True: it has handled the chunk.
+    taken: the server has given our session to another client of our identifier.
+    still_ours: whether we, and nobody else, are to be the client of this identifier; asked before each attempt. None: as long as no other
+    one has taken the session.
     """
 
     reads_pause = True
@@ -67,6 +71,8 @@ class Connection:
         self.guest: Guest | None = None
         self.direct_lane: Callable[[bytes, float], bool] | None = None
         self.forget = True
+        self.taken = False
+        self.still_ours: Callable[[], bool] | None = None
         self.forgetting: ClientMachine | None = None  # connects once more, where leaving is not enough
 
     async def run(self) -> None:
@@ -80,6 +86,10 @@ class Connection:
 
     async def _attempt(self, address: Address) -> Ended:
         """One connection from beginning to end."""
+        if self.still_ours is not None and not self.still_ours():
+            return Ended(False, None, f"{address}: another metabroker may have this connection")
+        if self.still_ours is None and self.taken:
+            return Ended(False, False, f"{address}: {TAKEN}")
         line = Line(self)
         try:
             context = await self._context(address)
@@ -302,6 +312,7 @@ class Line(asyncio.Protocol):
     def fail(self, error: PeerError) -> None:
         """The server broke a rule, or ended the connection."""
         self.error = error.text
+        self.owner.taken |= error.reason is Reason.SESSION_TAKEN_OVER
         if error.reason in (Reason.NOT_AUTHORIZED, Reason.BAD_USER_NAME_OR_PASSWORD) and self.owner.machine.state is not State.UP:
             self.refused = True
         self.transport.abort()

@@ -80,6 +80,10 @@ class Member:
             if not self.keys[note.key]:
                 del self.keys[note.key]
 
+    def serves(self, client: str, key: bytes) -> bool:
+        """Whether it has a session of a client with this key."""
+        return bool(self.keys[key]) and any(note.client == client and note.key == key for note in self.sessions.values())
+
     def key(self, client: str, remote: str, asked: bytes) -> bytes | None:
         """Of the connection that it would use for a client; None: its policy does not allow that. asked: the client's own account."""
         named = target(remote)

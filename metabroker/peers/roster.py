@@ -82,7 +82,6 @@ class Roster:
         self._said: list[Said] = []
         self._parked: list[Request] = []
         self._others: list[Waiting] = []
-        self._early: list[tuple[str, bytes, float]] = []  # client, key and time of sessions whose connect request may come later
         self._beats = 0  # of our own, that have come back
         self._echo = False
         self._connected: float | None = None
@@ -210,7 +209,7 @@ class Roster:
             self._next_beat = now
         member.heard = self._beats
         try:
-            self._take_word(member, said, now)
+            self._take_word(member, said)
         except (KeyError, ValueError, TypeError):
             return
         self._look()
@@ -230,7 +229,7 @@ class Roster:
                 self._die(number)
         self._look()
 
-    def _take_word(self, member: Member, said: dict[str, Any], now: float) -> None:
+    def _take_word(self, member: Member, said: dict[str, Any]) -> None:
         match said["what"]:
             case "here":
                 self._take_place(member, said)
@@ -249,8 +248,7 @@ class Roster:
                     member.end(str(said["session"]))
                 else:
                     note = Note(str(said["client"]), bytes(said["key"]), bool(said["durable"]))
-                    if not self._begun(member, str(said["session"]), note):
-                        self._early = [*self._early[-ASIDE:], (note.client, note.key, now + REMEMBERED)]
+                    self._begun(member, str(said["session"]), note)
             case "beat":
                 member.active = bool(said["active"])
                 if member.count != said["count"]:
@@ -285,13 +283,11 @@ class Roster:
         self.away.update((session, note) for session, note in member.sessions.items() if note.durable)
         return told
 
-    def _begun(self, member: Member, session: str, note: Note) -> bool:
-        """It has answered a request: whether that had come here, too."""
+    def _begun(self, member: Member, session: str, note: Note) -> None:
+        """It has answered a request, which may have come here, or is to come."""
         member.begin(session, note)
         self.away.pop(session, None)
-        before = len(self._others)
         self._others = [one for one in self._others if (one.client, one.key) != (note.client, note.key)]
-        return len(self._others) < before
 
     def _die(self, number: int) -> None:
         member = self.members.pop(number, None)
@@ -333,7 +329,6 @@ class Roster:
             self._unsettled = False
         self._look()
         self._others = [one for one in self._others if now < one.until]
-        self._early = [one for one in self._early if now < one[2]]
         if self._met and now >= self._next_beat:
             self._next_beat = now + (BEAT if self.members else ALONE) * 0.9
             self._say("beat", 0, count=self.me.count, active=self.me.active)
@@ -356,10 +351,7 @@ class Roster:
         owner, key = self.owner(client, remote, account_of(*account), site)
         if owner == self.me.number:
             return True
-        early = next((one for one in self._early if one[:2] == (client, key)), None)
-        if early is not None:
-            self._early.remove(early)
-        elif key is not None and len(self._others) < ASIDE:
+        if key is not None and not self.members[owner].serves(client, key) and len(self._others) < ASIDE:
             self._others.append(Waiting(request, client, key, now + REMEMBERED))
         return False
 

@@ -118,6 +118,10 @@ class Homes:
         """Renew our lease from now on. call: runs a function in the loop. lost: is told there that another one has taken it."""
         self._keeper = Keeper(self._lease, call, lambda token: lost(), lost, lambda: None, "metabroker-lease", has=True)
 
+    def holds(self) -> bool:
+        """Whether nobody else can have our home."""
+        return self._keeper is None or self._keeper.valid()
+
     def others(self) -> set[int]:
         """The homes that there are beside ours."""
         with self._errors():

@@ -673,6 +673,7 @@ class Server:
         connection.pause(self._paused)
         self.remotes[number] = connection
         if isinstance(connection, Connection):
+            connection.still_ours = self._homes.holds if self._homes is not None else None
             self.batch_path.enable(number)
             if self.direct is not None:
                 connection.direct_lane = partial(self.direct.message, number, connection.machine)

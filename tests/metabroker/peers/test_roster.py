@@ -167,6 +167,23 @@ def test_what_was_answered_is_not_answered_again_when_its_owner_dies(seed: int) 
     assert [bus.answers(client) for client in clients] == [1] * len(clients)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_answered_while_a_newcomer_joined_is_not_answered_again(seed: int) -> None:
+    """It has kept the requests, and learns from the others that they are answered."""
+    bus = Bus(seed)
+    for number in (1, 2):
+        bus.add(number)
+    bus.run(1)
+    bus.add(3).roster.patient = True
+    clients = [f"c{number}" for number in range(10)]
+    for client in clients:
+        bus.connect(client)
+    bus.run(1.5)
+    next(place for place in bus.places if place.answered).alive = False
+    bus.run((SILENT + 3) * BEAT)
+    assert [bus.answers(client) for client in clients] == [1] * len(clients)
+
+
 def test_the_site_of_the_client_goes_first_and_what_is_held_stays() -> None:
     bus = Bus(3)
     north, south = bus.add(1, "north"), bus.add(2, "south")
