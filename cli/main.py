@@ -69,7 +69,11 @@ COMMANDS = {
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "metabroker": ("metabroker", "app", "Let the clients of one broker reach other brokers through it."),
-    "interchange": ("interchange", "app", "Services that send each other requests: what rules make of a message."),
+    "interchange": (
+        "interchange.command",
+        "app",
+        "Services that send each other requests: post, take what comes, and see what rules make of a message.",
+    ),
     "pipeline": ("pipeline.command", "app", "Make tables from journals with Spark: messages, calls, latency, traffic, faults, usage."),
     "billing": ("billing.command", "app", "Check tariffs, list invoices, note payments, and say who has paid."),
     "audit": ("billing.audit", "app", "Check the audit trail, and read it."),

@@ -254,7 +254,7 @@ SCENES = {
         said=('score/credit (visible ["body"]) -> bank/credit',),
     ),
     "an interchange": Scene(
-        places=(("docs/interchange.md", "A first request"),),
+        places=(("docs/interchange.md", "A first request"), ("docs/interchange.md", "From the command line")),
         setup="".join(
             f"cat > {name}.toml <<'END'\n{of('toml', 'docs/interchange.md', 'A first request')[number].text}\nEND\n"
             for number, name in enumerate(("porto", "services"))
@@ -263,8 +263,10 @@ SCENES = {
             "mosquitto_rr ": "mosquitto_rr -p 1883 ",
             "mosquitto_pub ": "mosquitto_pub -p 1883 ",
             "mosquitto_sub ": "mosquitto_sub -p 1883 ",
+            "interchange post ": "interchange post -p 1883 ",
+            "interchange poll ": "interchange poll -p 1883 ",
         },
-        said=("sender:shop/orders", "sender:bank/credit", "credit granted"),
+        said=("sender:shop/orders", "sender:bank/credit", "credit granted", '"handle": "order-17"'),
     ),
 }
 

@@ -5,28 +5,13 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from .output import FAILED, WRONG_USE, command_group, fail
-
-if TYPE_CHECKING:
-    from ..interchange.message import Message
-
-app = command_group(no_args_is_help=True)
+from ..output import FAILED, WRONG_USE, fail
 
 
-@app.callback()
-def _group() -> None:
-    """Services that send each other requests: what rules make of a message.
-
-    \b
-      mqmesh interchange explain message.json --services services.toml
-    """
-
-
-@app.command()
 def explain(
     file: Annotated[Path, typer.Argument(help="A message: its header's fields, body, content_type, as JSON or TOML.", show_default=False)],
     services: Annotated[Path, typer.Option("--services", help="The file of services, with their rules.")] = Path("services.toml"),
@@ -41,15 +26,16 @@ def explain(
 
     Status: 0 there is a route; 1 it would be refused; 2 a file is wrong.
     """
-    from ..base.settings import ConfigError
-    from ..interchange.explain import explain as explained
-    from ..interchange.refusals import Refusal
-    from ..interchange.registry.file import load
-    from ..interchange.rules.view import LARGE, NeedsValues
+    from ...base.settings import ConfigError
+    from ...interchange.explain import explain as explained
+    from ...interchange.refusals import Refusal
+    from ...interchange.registry.file import load
+    from ...interchange.rules.view import LARGE, NeedsValues
+    from .files import read_message
 
     try:
         registry = load(services, "here")
-        message = _message(file)
+        message = read_message(file)
         if message.header.sender not in registry.services:
             raise fail(f"interchange: {services} has no service {message.header.sender}, the sender", WRONG_USE)
         found = explained(registry, message, int(time.time() * 1000), to)
@@ -62,27 +48,6 @@ def explain(
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(found)))
     if "refusal" in found or any("refusal" in one for one in found["routes"]):
         raise typer.Exit(FAILED)
-
-
-def _message(file: Path) -> Message:
-    """The message of a file. `body` may be an object, which is a body of JSON. Raises Refusal, ConfigError."""
-    from ..base.settings import MISSING, ConfigError, read
-    from ..interchange.faces import envelope
-    from ..interchange.message import Message, read_header
-
-    if file.suffix == ".toml":
-        table: Any = dict(read(file).table)
-    else:
-        try:
-            table = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(str(file), "", MISSING, f"cannot be read: {error.strerror or error}") from None
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(str(file), "", MISSING, f"is no JSON: {error}") from None
-    if isinstance(table, dict) and isinstance(table.get("body"), dict | list):
-        table = {"content_type": "application/json", **table, "body": json.dumps(table["body"], default=str)}
-    fields, body, attachments = envelope.read(json.dumps(table, default=str).encode())
-    return Message(read_header(fields), body, attachments)
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,1 @@
+"""`mqmesh interchange`."""

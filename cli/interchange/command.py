@@ -1,0 +1,27 @@
+"""`mqmesh interchange`: services that send each other requests."""
+
+from __future__ import annotations
+
+from ..option_groups import with_option_groups
+from ..output import Command, command_group
+from .explain import explain
+from .poll import poll
+from .post import post
+
+app = command_group(no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Services that send each other requests: post, take what comes, and see what rules make of a message.
+
+    \b
+      mqmesh interchange post --as shop/orders --to bank/credit -m '{"amount": 100}' --wait 30
+      mqmesh interchange poll bank/credit
+      mqmesh interchange explain message.json --services services.toml
+    """
+
+
+app.command(cls=Command)(with_option_groups(post))
+app.command(cls=Command)(with_option_groups(poll))
+app.command(cls=Command)(explain)
