@@ -56,8 +56,13 @@ class Code(IntEnum):
     RESUMED = 14  # the metabroker has been restarted, the session goes on: requests without an answer are to be repeated
 
 
+def client_name(client: str) -> str:
+    """The name by which access rules know a client: what stands before the slash in that of one of its programs."""
+    return client.partition("/")[0]
+
+
 def connect_topic(client: str) -> str:
-    """Where a client asks for a session. Access rules let only this client publish there."""
+    """Where a client, or NAME/PROGRAM, one of its programs, asks for a session. Access rules let only this client publish there."""
     return f"{REQUEST}{client}/connect"
 
 

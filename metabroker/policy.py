@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.address import SCHEMES
+from ..base.metabroker import client_name
 from ..base.settings import MISSING, ConfigError, Section, is_file, read
 from ..base.wildcards import fits
 from ..mqtt.errors import MqttError
@@ -108,8 +109,9 @@ class Policy:
     rules: tuple[Rule, ...] = ()
 
     def rule(self, client: str, remote: str) -> Rule | None:
-        """What a client may do with a remote; None: nothing. remote: an address with its port, or a service name."""
-        return next((rule for rule in self.reaching(remote) if any(fits(one, client) for one in rule.clients)), None)
+        """What a client, or a program of it, may do with a remote; None: nothing. remote: an address with its port, or a service name."""
+        name = client_name(client)
+        return next((rule for rule in self.reaching(remote) if any(fits(one, name) for one in rule.clients)), None)
 
     def reaching(self, remote: str) -> list[Rule]:
         """The rules that name a remote, whoever asks."""

@@ -22,6 +22,7 @@ class MetabrokerConnectionFactory(ConnectionFactory):
     probe: seconds between two questions whether the metabroker still knows us.
     durable_sends: the metabroker, started with a data folder, stores each message before it counts as sent. Without it, messages under way
         when the metabroker is killed are repeated, possibly after later ones.
+    by_user: the community broker's access rules go by user names (docs/metabroker.md): ours is in `community`.
     settings: see `ConnectionFactory`. keep_alive, retry_first, retry_last and tls concern the community broker.
     """
 
@@ -34,6 +35,7 @@ class MetabrokerConnectionFactory(ConnectionFactory):
         password: str | None = None,
         probe: float = 10.0,
         durable_sends: bool = False,
+        by_user: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(community, **settings)
@@ -44,8 +46,11 @@ class MetabrokerConnectionFactory(ConnectionFactory):
             raise JMSError("password: needs a username", "password")
         if not isinstance(probe, int | float) or isinstance(probe, bool) or not 0.1 <= probe <= 86_400:
             raise JMSError(f"probe = {probe!r}: expected seconds from 0.1 to 86400", "probe")
+        if by_user and self.address.user is None:
+            raise JMSError("by_user: needs a user name in the address of the community broker", "by_user")
         self.remote, self._probe, self._durable_sends = login, float(probe), durable_sends
+        self._user = self.address.user if by_user else None
 
     def make_transport(self, user: str | None, password: str | None) -> Transport:
         login = self.remote if user is None else RemoteLogin(self.remote.remote, user, password)
-        return MetabrokerTransport(Network(self.address, *self._network), login, self._probe, self._durable_sends)
+        return MetabrokerTransport(Network(self.address, *self._network), login, self._probe, self._durable_sends, self._user)

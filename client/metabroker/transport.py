@@ -28,12 +28,13 @@ class MetabrokerTransport:
     community: how to reach the community broker.
     probe: seconds, see `RemoteSession`.
     durable_sends: messages are sent through a durable session.
+    user: our name at the community broker, where rules go by users.
     """
 
     declares = False
 
-    def __init__(self, community: Network, login: RemoteLogin, probe: float, durable_sends: bool = False) -> None:
-        self.login, self.probe, self.durable_sends = login, probe, durable_sends
+    def __init__(self, community: Network, login: RemoteLogin, probe: float, durable_sends: bool = False, user: str | None = None) -> None:
+        self.login, self.probe, self.durable_sends, self.user = login, probe, durable_sends, user
         self.community = PahoTransport(community)
         self._links: set[RemoteLink] = set()
 
@@ -77,8 +78,9 @@ class RemoteLink:
         self._transport, self._handler = transport, handler
         network = transport.community.network
         client = community_name(spec.client_id)
+        user = transport.user
         self._machine = RemoteSession(
-            client,
+            client if user is None else f"{user}/{client}",
             transport.login,
             secrets.randbits(60),
             transport.probe,

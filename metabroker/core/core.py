@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base.address import REMOTE, parse_address
-from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, connect_topic, response_topic
+from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, client_name, connect_topic, response_topic
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ...store.records import StoredDelivery, StoredRun
 from ..peers.members import account_of, key_of, own_account
-from ..peers.roster import Request, Roster
+from ..peers.roster import Request, Roster, number_of
 from ..policy import Policy, Rule
 from ..protocol import bodies
 from ..protocol.bodies import BodyError
@@ -60,7 +60,7 @@ class Core:
         self.publishing = Publishing(state)
         self._new_id = new_id
         self._shared: dict[Credentials, Remote] = {}
-        self._clients: dict[str, int] = {}  # client -> its sessions
+        self._clients: dict[str, int] = {}  # name of a client -> its sessions
         self._next_look = 0.0
 
     # Requests
@@ -94,7 +94,7 @@ class Core:
             state.do(LogLine(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request", "request ignored"))
             return
         session = self.sessions.get(session_id)
-        if verb == "disconnect" and "/" not in session_id:
+        if verb == "disconnect" and session is None and number_of(session_id) is None and bodies.is_client(session_id):
             self._gone(session_id, now)
             return
         if session is None or session_id in session.remote.joining:
@@ -171,7 +171,7 @@ class Core:
 
     def _read_connect(self, body: bytes, sender: str | None) -> tuple[str, bodies.ConnectRequest, str] | None:
         """Who asks for what, and the remote's address or name; None: it is refused."""
-        client = sender if sender is not None and bodies.is_level(sender) else None
+        client = sender if sender is not None and bodies.is_client(sender) else None
         most = self.policy.limits.body
         try:
             if len(body) > most:
@@ -197,7 +197,7 @@ class Core:
 
     def _is_full(self, client: str) -> bool:
         limits = self.policy.limits
-        return len(self.sessions) >= limits.sessions or self._clients.get(client, 0) >= limits.sessions_per_client
+        return len(self.sessions) >= limits.sessions or self._clients.get(client_name(client), 0) >= limits.sessions_per_client
 
     def _not_theirs(self, client: str, sender: str | None) -> None:
         """A request whose sender is another client, which it is told, or is not known. Nothing counts for the client that it names."""
@@ -209,7 +209,7 @@ class Core:
             return
         text = f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"
         self._state.do(LogLine(True, text, f"name {sender}"))
-        if bodies.is_level(sender):
+        if bodies.is_client(sender):
             self._state.answer(sender, "connack", code=code, reason=f"client: your client identifier here is {sender!r}")
 
     def _no_session(self, client: str, code: Code, reason: str) -> None:
@@ -256,7 +256,8 @@ class Core:
         if durable:
             session.durable = Durable(life)
         self.sessions[id_] = session
-        self._clients[client] = self._clients.get(client, 0) + 1
+        name = client_name(client)
+        self._clients[name] = self._clients.get(name, 0) + 1
         remote.sessions.add(id_)
         self.roster.begin(id_, client, key_of_remote(remote.credentials), bool(durable))
         return session
@@ -302,7 +303,7 @@ class Core:
 
     def _durable_session(self, client: str, credentials: Credentials) -> Session | None:
         """The durable session of a client with a remote."""
-        if client not in self._clients:
+        if client_name(client) not in self._clients:
             return None
         for remote in self.remotes.values():  # two of the same credentials, if one was taken over
             for session_id in remote.sessions if remote.credentials == credentials else ():
@@ -355,7 +356,9 @@ class Core:
 
     def _gone(self, client: str, now: float) -> None:
         """A client has vanished: its sessions end soon unless it goes on in them, and nothing is sent in durable ones until it resumes."""
-        for session in [one for one in self.sessions.values() if one.client == client and one.id not in one.remote.joining]:
+        for session in [one for one in self.sessions.values() if client in (one.client, client_name(one.client))]:
+            if session.id in session.remote.joining:
+                continue
             if session.durable is None:
                 session.ends = min(session.ends, now + GRACE)
             elif self.persistence is not None:
@@ -363,7 +366,7 @@ class Core:
 
     def _make_room(self, client: str, now: float) -> None:
         """A client that comes back may have no session more: those that end soon end now."""
-        for session in [one for one in self.sessions.values() if one.client == client and one.durable is None]:
+        for session in [one for one in self.sessions.values() if client_name(one.client) == client_name(client) and one.durable is None]:
             if session.ends <= now + GRACE and session.id not in session.remote.joining:
                 self._end(session)
 
@@ -409,11 +412,12 @@ class Core:
         """Forget a session, and its remote with the last one."""
         remote = session.remote
         del self.sessions[session.id]
-        left = self._clients[session.client] - 1
+        name = client_name(session.client)
+        left = self._clients[name] - 1
         if left:
-            self._clients[session.client] = left
+            self._clients[name] = left
         else:
-            del self._clients[session.client]
+            del self._clients[name]
         remote.sessions.discard(session.id)
         remote.joining.pop(session.id, None)
         self._state.log_session("end", session)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ...base.metabroker import client_name
 from ...base.wildcards import fits
 from ..policy import Policy, Rule
 from ..remotes import Remotes, remotes_of, target
@@ -88,7 +89,7 @@ class Member:
         """Of the connection that it would use for a client; None: its policy does not allow that. asked: the client's own account."""
         named = target(remote)
         for clients, remotes, account in self.reaches:
-            if named is not None and any(one.match(named) for one in remotes) and any(fits(one, client) for one in clients):
+            if named is not None and any(one.match(named) for one in remotes) and any(fits(one, client_name(client)) for one in clients):
                 return key_of(remote, account or asked)
         return None
 

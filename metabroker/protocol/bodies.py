@@ -81,8 +81,8 @@ def unpack(body: bytes) -> dict[str, Any]:
 def client_of(body: dict[str, Any], sender: str | None = None) -> str:
     """Who asks: one level of a topic, because the answer goes there. sender: who it is if the body does not say. Raises BodyError."""
     client = _text({"client": sender, **body}, "client")
-    if not is_level(client):
-        raise BodyError("client: one level of a topic, without / + #, and not 'connect'")
+    if not is_client(client):
+        raise BodyError("client: one level of a topic, without + #, and not 'connect', or two levels")
     return client
 
 
@@ -101,6 +101,12 @@ def site_of(properties: Properties) -> str:
 def is_level(client: str) -> bool:
     """Whether a client identifier can be one level of a topic."""
     return 0 < len(client) <= LONGEST_NAME and client != "connect" and not any(mark in client for mark in "/+#\0")
+
+
+def is_client(client: str) -> bool:
+    """Whether this is a client's name, or that and the name of one of its programs."""
+    name, slash, program = client.partition("/")
+    return is_level(name) and (is_level(program) or not slash)
 
 
 def connect_request(body: dict[str, Any]) -> ConnectRequest:

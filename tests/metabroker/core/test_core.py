@@ -133,7 +133,7 @@ def test_services_policy_and_bounds() -> None:
     assert [code(one) for one in world.actions() if isinstance(one, Respond)] == [Code.NO_SUCH_SERVICE]
     assert code(world.request("connect", client="c", remote="other")[0]) == Code.REFUSED_BY_POLICY
     assert code(world.request("connect", client="c", remote="mqtt://u:p@far")[0]) == Code.MALFORMED
-    assert world.request("connect", client="a/b", remote=REMOTE) == []  # there is nowhere to answer
+    assert world.request("connect", client="a/b/c", remote=REMOTE) == []  # there is nowhere to answer
 
 
 def test_a_request_in_another_clients_name() -> None:
@@ -148,7 +148,7 @@ def test_a_request_in_another_clients_name() -> None:
     for keys in ({}, {"remote": 1}, {"remote": "mqtt://elsewhere"}):
         [answer] = ask("thief", **keys)
         assert (answer.topic, code(answer)) == ("metabroker/response/thief/connack", Code.REFUSED_BY_POLICY)
-    assert ask("a/b") == []  # there is nowhere to answer
+    assert ask("a/b/c") == []  # there is nowhere to answer
     assert not world.core.sessions
     [opened] = ask("victim")
     assert isinstance(opened, Open)
@@ -194,6 +194,24 @@ def test_a_client_that_vanished_leaves_no_sessions_and_others_stay() -> None:
     world.request(f"{going_on}/subscribe", message=1, topics=[])
     world.core.on_timer(11.0)
     assert [one.client for one in world.core.sessions.values()] == ["c", "cc"]
+
+
+def test_programs_of_one_client_are_clients_of_their_own_under_its_name() -> None:
+    """The policy and the bounds go by the name that access rules know."""
+    world = World(sessions_per_client=2)
+    for program in ("one", "two"):
+        world.session(f"c/{program}")
+    assert list(world.core.sessions) == ["c/one/s1", "c/two/s2"]
+    [answer] = world.request("connect", client="c/three", remote=REMOTE)
+    assert (answer.topic, code(answer)) == ("metabroker/response/c/three/connack", Code.TOO_MANY_SESSIONS)
+    assert world.request("c/one/disconnect") == []
+    world.core.on_timer(11.0)
+    assert list(world.core.sessions) == ["c/two/s2"]
+    world.actions()
+    assert world.request("c/disconnect") == []
+    world.now = 12.0
+    world.core.on_timer(30.0)
+    assert not world.core.sessions
 
 
 def test_refusals_say_which_request_they_answer() -> None:

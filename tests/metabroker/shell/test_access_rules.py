@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import msgpack
 import pytest
@@ -165,6 +166,18 @@ def test_a_forger_has_no_effect(guarded: Guarded, remote: RunningBroker) -> None
         assert topic.startswith(("metabroker/status/", "metabroker/response/thief/", *guarded.leaks)), topic
     for client in (again, thief):
         client.close()
+
+
+def test_python_programs_of_one_user(guarded: Guarded, remote: RunningBroker) -> None:
+    """Each of their links has a client identifier of its own."""
+    if guarded.version == 4:
+        pytest.skip("the API speaks MQTT 5 to the community broker, and amqtt does not")
+    login = f"near:{quote(SECRET)}@" if guarded.login else ""
+    url = f"mqtt://{login}127.0.0.1:{guarded.port}"
+    with MetabrokerConnectionFactory(url, remote.url, client_id="office", by_user=guarded.login).create_context() as context:
+        consumer = context.create_consumer(context.create_topic("rain/#"))
+        context.create_producer().send(context.create_topic("rain/rhine"), "7 mm")
+        assert consumer.receive_body(str, 60) == "7 mm"
 
 
 @pytest.fixture(scope="module")
