@@ -73,7 +73,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..base.address import parse_address
 from ..base.settings import MISSING, ConfigError, Section, merged, read
 from ..mesh.topology.listeners import read_listeners
 from ..mesh.topology.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
@@ -91,6 +90,7 @@ from .queues.settings import QueueSettings
 from .recipients.settings import RecipientSettings
 from .settings.attach import AttachSettings, attachments_of
 from .settings.directory import BY_NAME, DirectorySettings
+from .settings.http import http_address
 from .settings.interchange import InterchangeSettings
 from .settings.workers import Worker, workers_of
 
@@ -327,15 +327,7 @@ def _directory(section: Section, mesh: MeshSettings | None, listen: list[str], f
 
 
 def _http(section: Section) -> tuple[str, int]:
-    right = 'give the address, as "http://127.0.0.1:9883"'
-    text = section.string("listen", right=right)
-    scheme, separator, rest = text.partition("://")
-    try:
-        if scheme != "http" or not separator or "/" in rest.removesuffix("/") or not rest.removesuffix("/").rpartition("]")[2].count(":"):
-            raise ValueError
-        address = parse_address(f"mqtt://{rest}")
-    except ValueError:
-        raise section.error("listen", right) from None
+    address = http_address(section, "listen")
     section.done()
     return address.host, address.port
 

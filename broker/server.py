@@ -400,6 +400,13 @@ class Broker:
         """Connect another client of this process, for an attached broker. failed: see `join`."""
         return InProcessPair(Connection(self.site, inside=True), protocol, failed)
 
+    def connect_for(self, protocol: asyncio.Protocol, peer: tuple[str, int] | None, failed: Callable[[Exception], None]) -> InProcessPair:
+        """Connect a client of this process that acts for somebody else, who logs in and is bounded as any client.
+
+        peer: where that one comes from. failed: see `join`.
+        """
+        return InProcessPair(self.admission.door(partial(Connection, self.site, serves=CLIENTS))(), protocol, failed, peer)
+
     def renew_access(self, settings: AccessSettings | None) -> int:
         """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""
         ended = self.site.guard.renew(settings, self.site.connections, self.site.sessions, self.site.router.unsubscribe)

@@ -8,21 +8,17 @@ does not know yet what other sites want.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...base.http_guard import guarded
+from ...base.http_server import HttpListener
 from .health import reasons, troubles
 from .metrics import Totals, registry
 
@@ -32,41 +28,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.http")
 
 TOGETHER = 64  # connections; a new one beyond takes the place of one that says nothing
-LEAVING = 2  # seconds for answers under way when the broker stops
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the broker."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-class HttpFace:
-    """One listener. host, port: where; port 0 takes any free one, `url` says which. more: what else it answers. OSError when it cannot
-    listen."""
+class HttpFace(HttpListener):
+    """One listener. more: what else it answers. See `HttpListener`."""
 
     def __init__(self, site: Site, totals: Totals, host: str, port: int, more: Sequence[Route] = ()) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=128)
-        written = f"[{host}]" if ":" in host else host
-        self.url = f"http://{written}:{self._socket.getsockname()[1]}"
-        app = application(site, totals, more)
-        config = guarded(app, TOGETHER, log, loop="none", lifespan="off", timeout_graceful_shutdown=LEAVING)
-        self._server = _Server(config)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Answer from now on."""
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="http")
-
-    async def stop(self) -> None:
-        """Answer no longer."""
-        self._server.should_exit = True
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=2 * LEAVING)
-        self._socket.close()
+        super().__init__(application(site, totals, more), host, port, TOGETHER, log)
 
 
 def application(site: Site, totals: Totals, more: Sequence[Route] = ()) -> Starlette:

@@ -30,16 +30,18 @@ HIGH, LOW = 64 * 2**10, 16 * 2**10  # bytes: asyncio's own
 class InProcessPair:
     """Connects two protocols. Calls `connection_made` at once, first that of `one`.
 
-    failed: called with the exception that `other` has raised.
+    failed: called with the exception that `other` has raised. peer: host and port that `one` is told as those of the other end.
     """
 
     __slots__ = ("_failed", "_loop", "_pumping", "_soon", "one", "other")
 
-    def __init__(self, one: asyncio.Protocol, other: asyncio.Protocol, failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, one: asyncio.Protocol, other: asyncio.Protocol, failed: Callable[[Exception], None], peer: tuple[str, int] | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._failed = failed
         self._pumping = self._soon = False
-        self.one, self.other = InProcessEnd(self, one), InProcessEnd(self, other)
+        self.one, self.other = InProcessEnd(self, one, peer), InProcessEnd(self, other)
         self.one.peer, self.other.peer = self.other, self.one
         one.connection_made(self.one)
         other.connection_made(self.other)
@@ -114,8 +116,8 @@ class InProcessEnd(asyncio.Transport):
 
     peer: InProcessEnd
 
-    def __init__(self, pair: InProcessPair, protocol: asyncio.Protocol) -> None:
-        super().__init__({"peername": None})
+    def __init__(self, pair: InProcessPair, protocol: asyncio.Protocol, peer: tuple[str, int] | None = None) -> None:
+        super().__init__({"peername": peer})
         self._pair = pair
         self.protocol = protocol
         self._inbox: deque[bytes | bytearray | memoryview] = deque()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from ..message import BODY, Message, Part
 from ..refusals import Code, Refusal
@@ -19,22 +20,42 @@ LONGEST_NAME = 255
 OWN = ("body", "base64", "content_type", "attachments")  # what is no field of the header
 
 
-def read(payload: bytes) -> tuple[dict[str, Any], Part, tuple[Part, ...]]:
-    """Fields of the header, body, attachments. Raises Refusal."""
+class Form(NamedTuple):
+    """A message whose header nobody has checked yet. fields: of the header, as JSON has them (`message.read_header`)."""
+
+    fields: dict[str, Any]
+    body: Part = Part(b"")
+    attachments: tuple[Part, ...] = ()
+
+
+def read(payload: bytes) -> Form:
+    """A message that is one JSON object. Raises Refusal."""
     try:
-        found = json.loads(payload)
+        return read_values(json.loads(payload))
     except (ValueError, RecursionError) as error:
         raise Refusal(Code.NOT_WELL_FORMED, f"the payload is no JSON: {error}", "give one JSON object") from None
+
+
+def read_values(found: object) -> Form:
+    """The same from values that are parsed. Raises Refusal."""
     if not isinstance(found, dict):
         raise Refusal(Code.NOT_WELL_FORMED, "the payload is no JSON object", 'give {"kind": ..., "body": ...}')
     listed = found.get("attachments", [])
     if not isinstance(listed, list) or len(listed) > MOST_ATTACHMENTS or not all(isinstance(one, dict) for one in listed):
         raise Refusal(Code.NOT_WELL_FORMED, "attachments", f"give a list of at most {MOST_ATTACHMENTS} objects")
-    attachments = tuple(_part(one, _text(one, "name", "")) for one in listed)
+    attachments = named(_part(one, _text(one, "name", "")) for one in listed)
+    return Form({key: value for key, value in found.items() if key not in OWN}, _part(found, BODY), attachments)
+
+
+def named(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Attachments, whose names have to differ. Raises Refusal."""
+    attachments = tuple(parts)
     names = [one.name for one in attachments]
+    if len(names) > MOST_ATTACHMENTS:
+        raise Refusal(Code.NOT_WELL_FORMED, f"{len(names)} attachments", f"give {MOST_ATTACHMENTS} at most")
     if "" in names or BODY in names or len(set(names)) != len(names):
-        raise Refusal(Code.NOT_WELL_FORMED, f"attachments: names {names}", f"give each a name of its own, and none {BODY!r}")
-    return {key: value for key, value in found.items() if key not in OWN}, _part(found, BODY), attachments
+        raise Refusal(Code.NOT_WELL_FORMED, f"attachments: names {names}"[:500], f"give each a name of its own, and none {BODY!r}")
+    return attachments
 
 
 def _part(found: dict[str, Any], name: str) -> Part:
@@ -57,10 +78,19 @@ def _text(found: dict[str, Any], key: str, default: str) -> str:
 
 def written(message: Message) -> bytes:
     """A message as one JSON object."""
-    found = message.header.fields() | _shown(message.body)
-    if message.attachments:
-        found["attachments"] = [{"name": one.name} | _shown(one) for one in message.attachments]
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+    return encoded(Form(message.header.fields(), message.body, message.attachments))
+
+
+def encoded(form: Form) -> bytes:
+    return json.dumps(shown(form), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def shown(form: Form) -> dict[str, Any]:
+    """A message as plain values of JSON."""
+    found = form.fields | _shown(form.body)
+    if form.attachments:
+        found["attachments"] = [{"name": one.name} | _shown(one) for one in form.attachments]
+    return found
 
 
 def _shown(part: Part) -> dict[str, str]:

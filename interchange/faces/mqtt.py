@@ -24,16 +24,18 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base.interchange import ENVELOPE, POST
-from ...mqtt.properties import Property, encode_properties
+from ...mqtt.properties import Properties, Property, encode_properties
 from ...mqtt.publish import PublishProperties
 from ..message import Header, Kind, Message, Part, read_header
 from ..refusals import Code, Refusal
 from . import envelope
+from .envelope import Form
 
 TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "code", "reason")
 MANY = {"recipient": "recipients", "service": "services"}
-JSON = ("access", "context", "arguments")
+ONE_OF = {many: one for one, many in MANY.items()}
 DUPLICATE = "possible_duplicate"
+EXPIRES = "expires"
 TRACE = "traceparent"
 HOP = re.compile(rb"[0-9a-f]{16}")
 PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
@@ -69,6 +71,8 @@ def _fields(properties: PublishProperties | None) -> dict[str, Any]:
             fields[name] = _json(name, value)
         elif name == TRACE and PARENT.fullmatch(value):
             fields["trace"] = value
+        elif name == EXPIRES:
+            fields[name] = int(value) if value.isdecimal() and len(value) < 20 else value
     if "kind" not in fields and properties is not None and HOP.fullmatch(properties.correlation or b""):
         fields["kind"], fields["hop"] = Kind.RESPONSE.value, (properties.correlation or b"").decode()
     return fields
@@ -121,3 +125,60 @@ def traceparent(header: Header) -> str:
     """The W3C trace context that goes out: the trace that came in, or the session as one, with our hop as the parent."""
     came = PARENT.fullmatch(header.trace)
     return f"00-{came[1] if came else header.session}-{header.hop}-01"
+
+
+# The side of a client, which other faces are
+
+
+def posting(form: Form) -> tuple[bytes, Properties]:
+    """Payload and properties with which a client posts a message. What user properties cannot say is one JSON object."""
+    pairs = _said(form.fields) if not form.attachments else None
+    if pairs is None:
+        return envelope.encoded(form), {Property.CONTENT_TYPE: ENVELOPE}
+    found: Properties = {Property.USER_PROPERTY: pairs}
+    if form.body.content_type:
+        found[Property.CONTENT_TYPE] = form.body.content_type
+    return form.body.data, found
+
+
+def _said(fields: dict[str, Any]) -> list[tuple[str, str]] | None:
+    """A header as user properties; None: they cannot say it."""
+    pairs = []
+    for name, value in fields.items():
+        if isinstance(value, list) and name in ONE_OF:
+            pairs += [(ONE_OF[name], one if isinstance(one, str) and not one.startswith("{") else json.dumps(one)) for one in value]
+        elif isinstance(value, str) and name in TEXTS:
+            pairs.append((name, value))
+        elif isinstance(value, bool) and name == DUPLICATE:
+            pairs.append((name, json.dumps(value)))
+        elif isinstance(value, int) and name == EXPIRES:
+            pairs.append((name, str(value)))
+        elif isinstance(value, dict) and name == "access":
+            pairs.append((name, json.dumps(value)))
+        elif name == "trace" and isinstance(value, str):
+            pairs.append((TRACE, value))
+        else:
+            return None
+    return None if any(len(value) > LONGEST for _, value in pairs) else pairs
+
+
+def taken(payload: bytes, properties: Properties, now: int) -> Form:
+    """A message as a client gets it from an inbox. Its `traceparent` goes out with it."""
+    pairs = properties.get(Property.USER_PROPERTY, [])
+    if properties.get(Property.CONTENT_TYPE) == ENVELOPE:
+        form = envelope.read(payload)
+    else:
+        fields: dict[str, Any] = {name: value for name, value in pairs if name in TEXTS}
+        said = dict(pairs)
+        if "recipient" in said:
+            to: dict[str, Any] = {"service": said["recipient"]}
+            fields["recipients"] = [to | {"arguments": json.loads(said["arguments"])} if "arguments" in said else to]
+        if "context" in said:
+            fields["context"] = json.loads(said["context"])
+        form = Form(fields, Part(payload, properties.get(Property.CONTENT_TYPE, "")))
+    form.fields.pop("trace", None)
+    form.fields.update((name, value) for name, value in pairs if name == TRACE)
+    life = properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+    if life is not None:
+        form.fields.setdefault(EXPIRES, now + SECOND * life)
+    return form

@@ -14,10 +14,12 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...base.extras import install
 from ...base.interchange import ANSWER, INBOX, POST
 from ...base.quoting import quoted
 from ...base.settings import ConfigError
@@ -46,8 +48,10 @@ if TYPE_CHECKING:
     from ...broker.queues.settings import QueueSettings
     from ...broker.server import Broker
     from ...broker.session.session import Session
+    from ...broker.settings.interchange import InterchangeSettings
     from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
+    from .faces import Faces
 
 log = logging.getLogger("mqmesh.interchange")
 
@@ -72,6 +76,7 @@ class Interchange:
         self.registry = load(settings.services, config.name)
         self._declare(config.queues)
         self._homes: Homes | None = None
+        self.faces: Faces | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
 
@@ -119,6 +124,9 @@ class Interchange:
         if self._homes is not None:
             self._homes.start()
             self._context.flush()
+        if self._settings.http is not None:
+            self.faces = _faces(broker, self._settings, self.now)
+            self.faces.start()
         log.info("event=interchange-started services=%d calls=%d", len(self.registry.services), len(self.exchange.calls))
 
     def renew(self, config: BrokerConfig) -> None:
@@ -137,6 +145,8 @@ class Interchange:
 
     async def end(self) -> None:
         """See `EmbeddedClient`."""
+        if self.faces is not None:
+            await self.faces.stop()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -276,6 +286,15 @@ class Interchange:
         self._outbox.again(now)
         self._carry_out()
         self._context.flush()
+
+
+def _faces(broker: Broker, settings: InterchangeSettings, now: Callable[[], int]) -> Faces:
+    """Its listeners. Raises StartError."""
+    try:
+        from .faces import Faces
+    except ImportError as error:
+        raise StartError(f"interchange.http needs more packages: {install('http')} ({error})") from error
+    return Faces(broker, settings, now)
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

@@ -268,6 +268,14 @@ SCENES = {
         },
         said=("sender:shop/orders", "sender:bank/credit", "credit granted", '"handle": "order-17"'),
     ),
+    "an interchange over HTTP": Scene(
+        places=(("docs/interchange-http.md", ""),),
+        setup="".join(
+            f"cat > {name}.toml <<'END'\n{of('toml', 'docs/interchange-http.md', 'A first request')[number].text}\nEND\n"
+            for number, name in enumerate(("porto", "services"))
+        ),
+        said=('"body":"credit granted"', '"unknown":[]', '"source":"shop/orders"'),
+    ),
 }
 
 

@@ -86,6 +86,7 @@ RANKS = {
     "interchange": (
         "__init__",
         "shell",
+        "gateway",
         "exchange explain rule_routes",
         "route",
         "calls faces registry",

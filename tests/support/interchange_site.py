@@ -30,12 +30,14 @@ form = "json"
 
 
 class InterchangeSite(Site):
-    """A broker with an interchange. services: the file. broker: more of the broker's file."""
+    """A broker with an interchange. services: the file. broker: more of the broker's file. interchange: more of its table."""
 
-    def __init__(self, folder: Path, services: str = SERVICES, broker: str = "", listen: str = "mqtt://127.0.0.1:0") -> None:
+    def __init__(
+        self, folder: Path, services: str = SERVICES, broker: str = "", listen: str = "mqtt://127.0.0.1:0", interchange: str = ""
+    ) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "services.toml").write_text(services)
-        text = f'listen = ["{listen}"]\ndata = "data"\n{broker}\n[interchange]\nservices = "services.toml"\n'
+        text = f'listen = ["{listen}"]\ndata = "data"\n{broker}\n[interchange]\nservices = "services.toml"\n{interchange}\n'
         self.config = parse(tomllib.loads(text), "test", folder)
         self.inside = Interchange(self.config)
         self.broker = Broker(self.config)

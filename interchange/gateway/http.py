@@ -1,0 +1,211 @@
+"""The HTTP face: posts, polls, leases (docs/interchange-http.md). `/openapi.json` describes it.
+
+Who asks shows what a client of the broker would: `Authorization: Basic` or `Bearer` (a token). A body is read after its sender was let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..faces import cloudevents, envelope, web
+from ..reading import service_name
+from ..refusals import Code, Refusal
+from .desk import LONGEST_LEASE, LONGEST_SELECTOR, LONGEST_WAIT, MOST_TAKEN, Desk, Poll, Taken
+from .line import Denied, Login, Lost
+from .openapi import description
+
+log = logging.getLogger("mqmesh.interchange")
+
+TOGETHER = 2000  # connections
+LARGEST = 16_777_216  # bytes of a body
+LARGEST_ASKED = 262_144  # bytes of a request that is no message
+PATIENCE = 60.0  # seconds for a body
+LOGIN = {"WWW-Authenticate": 'Basic realm="mqmesh", charset="UTF-8"'}
+
+Handler = Callable[[Request, Login, str], Awaitable[Response]]
+
+
+class _Wrong(Exception):
+    """A request that is not carried out. status: of HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class HttpFace:
+    """The handlers over one desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/openapi.json", _describe, methods=["GET"]),
+            Route("/v1/messages", self._endpoint(self._post), methods=["POST"]),
+            Route("/v1/services/{organisation}/{name}/poll", self._endpoint(self._poll), methods=["POST"]),
+            Route("/v1/leases", self._endpoint(self._settle), methods=["POST"]),
+        ]
+
+    def _endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                login, address = _login(request.headers.get("authorization", "")), _address(request)
+                await self._desk.enter(login, address)
+                return await handler(request, login, address)
+            except Refusal as refusal:
+                return JSONResponse(refusal.fields(), web.STATUS.get(refusal.code, web.CONFLICT))
+            except Denied as denied:
+                return _error(401, str(denied))
+            except Lost as lost:
+                return _error(503, str(lost))
+            except _Wrong as wrong:
+                return _error(wrong.status, str(wrong))
+
+        return endpoint
+
+    async def _post(self, request: Request, login: Login, address: str) -> Response:
+        body = await body_of(request, LARGEST)
+        form = web.read(request.headers, request.query_params.multi_items(), body)
+        return JSONResponse(await self._desk.post(login, address, form))
+
+    async def _poll(self, request: Request, login: Login, address: str) -> Response:
+        given = request.query_params
+        name = f"{request.path_params['organisation']}/{request.path_params['name']}"
+        asked = Poll(
+            service_name(name, "service"),
+            int(_number(given.get("most"), "most", 1, MOST_TAKEN, 10)),
+            _number(given.get("wait"), "wait", 0, LONGEST_WAIT, 0),
+            _number(given.get("lease"), "lease", 1, LONGEST_LEASE, 60),
+            given.get("selector", "").strip(),
+        )
+        if len(asked.selector) > LONGEST_SELECTOR:
+            raise _Wrong(400, f"a selector has at most {LONGEST_SELECTOR:,} characters")
+        found = await _while_there(request, self._desk.poll(login, address, asked))
+        accepted = request.headers.get("accept", "")
+        if cloudevents.BATCH in accepted:
+            events = [cloudevents.written(one.form) | {"lease": one.lease} for one in found]
+            return JSONResponse(events, media_type=cloudevents.BATCH)
+        return JSONResponse({"messages": [_shown(one) for one in found]})
+
+    async def _settle(self, request: Request, login: Login, address: str) -> Response:
+        try:
+            asked = json.loads(await body_of(request, LARGEST_ASKED))
+        except (ValueError, RecursionError):
+            asked = None
+        lists = ("acknowledge", "return", "extend")
+        if not isinstance(asked, dict) or not set(asked) <= {*lists, "lease"} or not all(_are_names(asked.get(one, [])) for one in lists):
+            raise _Wrong(400, 'give {"acknowledge": ["..."], "return": [], "extend": [], "lease": 60}')
+        seconds = asked.get("lease", 60)
+        if not isinstance(seconds, int | float) or not 1 <= seconds <= LONGEST_LEASE:
+            raise _Wrong(400, f"lease: give 1 to {LONGEST_LEASE:g} seconds")
+        unknown = self._desk.settle(login, asked.get("acknowledge", []), done=True)
+        unknown += self._desk.settle(login, asked.get("return", []), done=False)
+        unknown += self._desk.extend(login, asked.get("extend", []), seconds)
+        return JSONResponse({"unknown": unknown})
+
+
+def application(desk: Desk) -> Starlette:
+    """The web application of one desk."""
+    return Starlette(routes=HttpFace(desk).routes())
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """The body of a request. Raises _Wrong, Refusal."""
+    size = request.headers.get("content-length", "0")
+    parts, length = [], 0
+    too_large = Refusal(Code.TOO_LARGE, "the body is too large", f"give at most {most:,} bytes")
+    if size.isdecimal() and int(size[:19]) > most:
+        raise too_large
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for part in request.stream():
+                length += len(part)
+                if length > most:
+                    raise too_large
+                parts.append(part)
+    except (TimeoutError, ClientDisconnect):
+        raise _Wrong(408, f"the body did not come within {PATIENCE:g} s") from None
+    return b"".join(parts)
+
+
+async def _while_there(request: Request, work: Any) -> list[Taken]:
+    """What a poll gives, as long as somebody waits for it."""
+    await body_of(request, LARGEST_ASKED)  # what came is of no use; what comes now is the end
+    task: asyncio.Task[list[Taken]] = asyncio.create_task(work, name="interchange-poll")
+    gone = asyncio.create_task(_gone(request), name="interchange-poll-gone")
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise _Wrong(408, "nobody waits any more")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _describe(_request: Request) -> Response:
+    return JSONResponse(description())
+
+
+def _address(request: Request) -> str:
+    peer = request.client
+    return f"{peer.host}:{peer.port}" if peer is not None else "http"
+
+
+def _login(header: str) -> Login:
+    """What an Authorization header shows; a token has no user. Raises _Wrong."""
+    scheme, _, rest = header.partition(" ")
+    if not header:
+        return Login()
+    if scheme.lower() == "bearer":
+        return Login(None, rest.strip().encode())
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError
+        user, _, password = base64.b64decode(rest, validate=True).decode().partition(":")
+    except (ValueError, binascii.Error):
+        raise _Wrong(401, "give Authorization: Basic, or Bearer with a token") from None
+    return Login(user, password.encode())
+
+
+def _shown(taken: Taken) -> dict[str, Any]:
+    return envelope.shown(taken.form) | {"lease": taken.lease}
+
+
+def _number(text: str | None, name: str, least: float, most: float, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        found = float(text)
+    except ValueError:
+        found = least - 1
+    if not least <= found <= most:
+        raise _Wrong(400, f"{name} = {text[:40]!r}: give a number from {least:g} to {most:g}")
+    return found
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_TAKEN and all(isinstance(one, str) for one in value)
+
+
+def _error(status: int, text: str) -> Response:
+    codes = {401: "not-logged-in", 408: "too-late", 503: Code.UNAVAILABLE.value}
+    found = {"code": codes.get(status, Code.NOT_WELL_FORMED.value), "what": text, "right": ""}
+    return JSONResponse(found, status, LOGIN if status == 401 else None)
