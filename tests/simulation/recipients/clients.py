@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -180,7 +181,7 @@ class Publisher(Client):
         super().__init__(loop, name, broker)
         self.acknowledged = acknowledged
         self.waiting: dict[int, tuple[int, Publish]] = {}  # packet identifier -> (number, packet)
-        self.again: set[int] = set()  # numbers that were sent twice, where the broker may have both: QoS 1, or its session was lost
+        self.again: Counter[int] = Counter()  # how often they were sent again, where the broker may have both: QoS 1, or a lost session
         self._released: set[int] = set()  # packet identifiers of QoS 2 whose PUBCOMP is awaited
         self._next = 0
 
@@ -203,7 +204,7 @@ class Publisher(Client):
             self.send(Pubrel(identifier))
         for number, packet in list(self.waiting.values()):
             if packet.dup and (packet.qos == 1 or not connack.session_present):
-                self.again.add(number)
+                self.again[number] += 1
             self._send_message(packet)
 
     def packet(self, packet: Any) -> None:

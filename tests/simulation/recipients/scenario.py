@@ -311,7 +311,7 @@ class Scenario:
             for copy in copies:
                 self._allowed(message, copy, reach)
             plain = self._unmarked(copies)
-            bound = 1 + (message.number in self.publishers[message.publisher].again)
+            bound = 1 + self.publishers[message.publisher].again[message.number]
             assert len(plain) <= bound, f"message {message.number} for {message.to} came to {plain} without a mark: {copies}"
             for copy in copies:
                 kind = copy.where.partition(":")[0]
