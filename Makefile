@@ -43,7 +43,7 @@ venv: .typing/mqmesh ## the virtual environment in .venv with everything, from r
 .typing/mqmesh:
 	@mkdir -p .typing && ln -sfn .. $@
 
-services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq, redis), from Debian's packages
+services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq, redis, php, java's jax-ws), from Debian's packages
 	@.ci/services
 
 quick: venv ## unit and simulation tests, under two minutes
@@ -110,5 +110,5 @@ lock: ## resolve pyproject.toml anew and write requirements*.lock
 	@.ci/lock "$(PYTHON)"
 
 clean: ## remove everything that can be made again, the virtual environment too
-	rm -rf $(VENV) .typing build dist out tests/browser/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .typing build dist out tests/browser/node_modules tests/directory/uddi/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
