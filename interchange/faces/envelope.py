@@ -17,6 +17,7 @@ from ..refusals import Code, Refusal
 
 MOST_ATTACHMENTS = 64
 LONGEST_NAME = 255
+TRACE = "traceparent"  # as every face calls the header's `trace`
 OWN = ("body", "base64", "content_type", "attachments")  # what is no field of the header
 
 
@@ -44,7 +45,8 @@ def read_values(found: object) -> Form:
     if not isinstance(listed, list) or len(listed) > MOST_ATTACHMENTS or not all(isinstance(one, dict) for one in listed):
         raise Refusal(Code.NOT_WELL_FORMED, "attachments", f"give a list of at most {MOST_ATTACHMENTS} objects")
     attachments = named(_part(one, _text(one, "name", "")) for one in listed)
-    return Form({key: value for key, value in found.items() if key not in OWN}, _part(found, BODY), attachments)
+    fields = {"trace" if key == TRACE else key: value for key, value in found.items() if key not in OWN}
+    return Form(fields, _part(found, BODY), attachments)
 
 
 def named(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -76,9 +78,13 @@ def _text(found: dict[str, Any], key: str, default: str) -> str:
     return value
 
 
-def written(message: Message) -> bytes:
-    """A message as one JSON object."""
-    return encoded(Form(message.header.fields(), message.body, message.attachments))
+def written(message: Message, traceparent: str = "") -> bytes:
+    """A message as one JSON object. traceparent: what goes out as `TRACE`."""
+    fields = message.header.fields()
+    came = fields.pop("trace", "")
+    if shown_trace := traceparent or came:
+        fields[TRACE] = shown_trace
+    return encoded(Form(fields, message.body, message.attachments))
 
 
 def encoded(form: Form) -> bytes:

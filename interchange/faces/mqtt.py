@@ -29,14 +29,13 @@ from ...mqtt.publish import PublishProperties
 from ..message import Header, Kind, Message, Part, read_header
 from ..refusals import Code, Refusal
 from . import envelope
-from .envelope import Form
+from .envelope import TRACE, Form
 
 TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "code", "reason")
 MANY = {"recipient": "recipients", "service": "services"}
 ONE_OF = {many: one for one, many in MANY.items()}
 DUPLICATE = "possible_duplicate"
 EXPIRES = "expires"
-TRACE = "traceparent"
 HOP = re.compile(rb"[0-9a-f]{16}")
 PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 SECOND = 1000
@@ -98,7 +97,7 @@ def written(message: Message, as_json: bool) -> tuple[bytes, bytes]:
     found: dict[int, Any] = {}
     pairs = _pairs(header)
     if as_json or message.attachments or any(len(value) > LONGEST for _, value in pairs):
-        payload, found[Property.CONTENT_TYPE] = envelope.written(message), ENVELOPE
+        payload, found[Property.CONTENT_TYPE] = envelope.written(message, traceparent(header)), ENVELOPE
     else:
         payload = message.body.data
         if message.body.content_type:

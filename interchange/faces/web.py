@@ -21,8 +21,8 @@ from ...base.interchange import ENVELOPE
 from ..message import Part
 from ..refusals import Code, Refusal
 from . import cloudevents, envelope, multipart
-from .envelope import Form
-from .mqtt import DUPLICATE, EXPIRES, MANY, PARENT, TEXTS, TRACE
+from .envelope import TRACE, Form
+from .mqtt import DUPLICATE, EXPIRES, MANY, PARENT, TEXTS
 
 QUERY = (*TEXTS, *MANY, DUPLICATE, EXPIRES, "access")
 HANDLE = "idempotency-key"

@@ -1,4 +1,4 @@
-"""The HTTP face: posts, polls, leases (docs/interchange-http.md). `/openapi.json` describes it.
+"""The HTTP face: posts, polls, leases (docs/interchange-http.md). `/openapi.json` describes it. SOAP 1.1 is at `/soap`.
 
 Who asks shows what a client of the broker would: `Authorization: Basic` or `Bearer` (a token). A body is read after its sender was let in.
 """
@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,7 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..faces import cloudevents, envelope, web
+from ..faces import cloudevents, envelope, soap, web
+from ..faces.wsdl import wsdl_text
 from ..reading import service_name
 from ..refusals import Code, Refusal
 from .desk import LONGEST_LEASE, LONGEST_SELECTOR, LONGEST_WAIT, MOST_TAKEN, Desk, Poll, Taken
@@ -30,6 +31,7 @@ log = logging.getLogger("mqmesh.interchange")
 TOGETHER = 2000  # connections
 LARGEST = 16_777_216  # bytes of a body
 LARGEST_ASKED = 262_144  # bytes of a request that is no message
+XML = "text/xml"
 PATIENCE = 60.0  # seconds for a body
 LOGIN = {"WWW-Authenticate": 'Basic realm="mqmesh", charset="UTF-8"'}
 
@@ -56,6 +58,8 @@ class HttpFace:
             Route("/v1/messages", self._endpoint(self._post), methods=["POST"]),
             Route("/v1/services/{organisation}/{name}/poll", self._endpoint(self._poll), methods=["POST"]),
             Route("/v1/leases", self._endpoint(self._settle), methods=["POST"]),
+            Route("/soap", _wsdl, methods=["GET"]),
+            Route("/soap", self._endpoint(self._soap), methods=["POST"]),
         ]
 
     def _endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -81,17 +85,8 @@ class HttpFace:
         return JSONResponse(await self._desk.post(login, address, form))
 
     async def _poll(self, request: Request, login: Login, address: str) -> Response:
-        given = request.query_params
-        name = f"{request.path_params['organisation']}/{request.path_params['name']}"
-        asked = Poll(
-            service_name(name, "service"),
-            int(_number(given.get("most"), "most", 1, MOST_TAKEN, 10)),
-            _number(given.get("wait"), "wait", 0, LONGEST_WAIT, 0),
-            _number(given.get("lease"), "lease", 1, LONGEST_LEASE, 60),
-            given.get("selector", "").strip(),
-        )
-        if len(asked.selector) > LONGEST_SELECTOR:
-            raise _Wrong(400, f"a selector has at most {LONGEST_SELECTOR:,} characters")
+        asked = _asked(f"{request.path_params['organisation']}/{request.path_params['name']}", request.query_params)
+        await body_of(request, LARGEST_ASKED)  # it is of no use
         found = await _while_there(request, self._desk.poll(login, address, asked))
         accepted = request.headers.get("accept", "")
         if cloudevents.BATCH in accepted:
@@ -107,13 +102,34 @@ class HttpFace:
         lists = ("acknowledge", "return", "extend")
         if not isinstance(asked, dict) or not set(asked) <= {*lists, "lease"} or not all(_are_names(asked.get(one, [])) for one in lists):
             raise _Wrong(400, 'give {"acknowledge": ["..."], "return": [], "extend": [], "lease": 60}')
-        seconds = asked.get("lease", 60)
-        if not isinstance(seconds, int | float) or not 1 <= seconds <= LONGEST_LEASE:
-            raise _Wrong(400, f"lease: give 1 to {LONGEST_LEASE:g} seconds")
+        return JSONResponse({"unknown": self._settled(login, asked, str(asked.get("lease", 60)))})
+
+    def _settled(self, login: Login, asked: Mapping[str, list[str]], lease: str) -> list[str]:
+        seconds = _number(lease, "lease", 1, LONGEST_LEASE, 60)
         unknown = self._desk.settle(login, asked.get("acknowledge", []), done=True)
         unknown += self._desk.settle(login, asked.get("return", []), done=False)
-        unknown += self._desk.extend(login, asked.get("extend", []), seconds)
-        return JSONResponse({"unknown": unknown})
+        return unknown + self._desk.extend(login, asked.get("extend", []), seconds)
+
+    async def _soap(self, request: Request, login: Login, address: str) -> Response:
+        body = await body_of(request, LARGEST)
+        try:
+            asked = await asyncio.to_thread(soap.read, body, request.headers.get("content-type", ""))
+            if asked.operation == "post":
+                answer = soap.posted(await self._desk.post(login, address, soap.message(asked)))
+            else:
+                given = soap.values(asked)
+                first = {name: found[0] for name, found in given.items()}
+                if asked.operation == "poll":
+                    poll = self._desk.poll(login, address, _asked(first.get("service", ""), first))
+                    answer = soap.polled(await _while_there(request, poll))
+                else:
+                    answer = soap.settled(self._settled(login, given, first.get("lease", "60")))
+        except Refusal as refusal:
+            return Response(soap.fault(refusal), 500, media_type=XML)
+        except (_Wrong, Lost) as error:
+            code = Code.UNAVAILABLE if isinstance(error, Lost) else Code.NOT_WELL_FORMED
+            return Response(soap.fault(Refusal(code, str(error))), 500, media_type=XML)
+        return Response(answer, media_type=XML)
 
 
 def application(desk: Desk) -> Starlette:
@@ -142,7 +158,6 @@ async def body_of(request: Request, most: int) -> bytes:
 
 async def _while_there(request: Request, work: Any) -> list[Taken]:
     """What a poll gives, as long as somebody waits for it."""
-    await body_of(request, LARGEST_ASKED)  # what came is of no use; what comes now is the end
     task: asyncio.Task[list[Taken]] = asyncio.create_task(work, name="interchange-poll")
     gone = asyncio.create_task(_gone(request), name="interchange-poll-gone")
     try:
@@ -158,6 +173,24 @@ async def _while_there(request: Request, work: Any) -> list[Taken]:
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _asked(service: str, given: Mapping[str, str]) -> Poll:
+    """What is asked of an inbox. Raises _Wrong, Refusal."""
+    asked = Poll(
+        service_name(service, "service"),
+        int(_number(given.get("most"), "most", 1, MOST_TAKEN, 10)),
+        _number(given.get("wait"), "wait", 0, LONGEST_WAIT, 0),
+        _number(given.get("lease"), "lease", 1, LONGEST_LEASE, 60),
+        given.get("selector", "").strip(),
+    )
+    if len(asked.selector) > LONGEST_SELECTOR:
+        raise _Wrong(400, f"a selector has at most {LONGEST_SELECTOR:,} characters")
+    return asked
+
+
+async def _wsdl(request: Request) -> Response:
+    return Response(wsdl_text(str(request.url.replace(query=""))), media_type=XML)
 
 
 async def _describe(_request: Request) -> Response:

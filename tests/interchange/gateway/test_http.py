@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from mqmesh.broker.auth.passwords import change
 from mqmesh.mqtt.properties import Property
 from support.interchange_http import Web
 from support.interchange_site import SERVICES, InterchangeSite
+from support.services import PATIENCE
 
 HTTP = 'http = "http://127.0.0.1:0"'
 REQUEST = {"kind": "request", "sender": "shop/orders", "recipients": ["bank/credit"]}
@@ -211,3 +214,12 @@ async def test_with_services_over_mqtt(tmp_path: Path) -> None:
         await bank.post("response", b"!", {Property.CONTENT_TYPE: "text/plain"}, call=header["call"])
         (response,) = await one.poll("shop/orders")
         assert (response["kind"], response["body"]) == ("response", "!")
+
+
+async def test_the_program_of_the_page(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path, interchange=HTTP) as site:
+        assert site.inside.faces is not None
+        program = Path(__file__).parents[3] / "examples" / "soap.py"
+        words = sys.executable, str(program), f"{site.inside.faces.url}/soap?wsdl"
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["credit granted"]), done.stderr

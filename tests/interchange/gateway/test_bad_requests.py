@@ -1,0 +1,142 @@
+"""What strangers send to the HTTP and SOAP faces: each gets its refusal, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from support.interchange_http import Web
+from support.interchange_site import InterchangeSite
+
+HTTP = 'http = "http://127.0.0.1:0"'
+SOAP = '<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/" xmlns="urn:mqmesh:interchange">{}</s:Envelope>'
+POST = "<s:Body><post><message>{}</message></post></s:Body>"
+GOOD = "<kind>notification</kind><sender>shop/orders</sender><recipient><service>bank/credit</service></recipient>"
+
+
+@asynccontextmanager
+async def sited(folder: Path) -> AsyncIterator[tuple[InterchangeSite, Web]]:
+    """A site that serves as before when the test has done its worst."""
+    async with InterchangeSite(folder, interchange=HTTP) as site:
+        assert site.inside.faces is not None
+        web = Web(site.inside.faces.url)
+        yield site, web
+        good = SOAP.format(POST.format(GOOD)).encode()
+        assert (await web.ask("POST", "/soap", good, Content_Type="text/xml")).status == 200
+        assert len(await web.poll("bank/credit")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<a",
+        "<a/>",
+        SOAP.format(""),
+        SOAP.format("<s:Body/>"),
+        SOAP.format("<s:Body><wish/></s:Body>"),
+        SOAP.format('<s:Body><post xmlns="urn:other"/></s:Body>'),
+        SOAP.format("<s:Body><post/></s:Body>"),
+        SOAP.format(POST.format("<colour>red</colour>")),
+        SOAP.format(POST.format(GOOD + "<expires>soon</expires>")),
+        SOAP.format(POST.format(GOOD + "<possible_duplicate>perhaps</possible_duplicate>")),
+        SOAP.format(POST.format(GOOD + "<body><data>no base64!</data></body>")),
+        SOAP.format(POST.format(GOOD + '<body><data href="cid:none"/></body>')),
+        SOAP.format(POST.format(GOOD + "<attachment><text>without a name</text></attachment>")),
+        SOAP.format('<s:Header><a s:mustUnderstand="1"/></s:Header>' + POST.format(GOOD)),
+        SOAP.format("<s:Body><poll><service>bank</service></poll></s:Body>"),
+        SOAP.format("<s:Body><poll><service>bank/credit</service><most>many</most></poll></s:Body>"),
+        SOAP.format("<s:Body><settle><lease>0</lease></settle></s:Body>"),
+        '<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>' + SOAP.format(POST.format(GOOD.replace("shop", "&b;"))),
+        '<!DOCTYPE a SYSTEM "http://127.0.0.1:1/a.dtd">' + SOAP.format(POST.format(GOOD)),
+        '<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]>' + SOAP.format(POST.format(GOOD + "<topic>&a;</topic>")),
+        SOAP.format(POST.format(GOOD + "<body><text>&undeclared;</text></body>")),
+        SOAP.format("<s:Body>" + "<a>" * 100_000 + "</a>" * 100_000 + "</s:Body>"),
+        SOAP.format(POST.format(GOOD + f"<body><text>{'x' * 11_000_000}</text></body>")),
+    ],
+    ids=lambda text: text.replace(SOAP[:90], "")[:40],
+)
+async def test_soap(tmp_path: Path, text: str) -> None:
+    async with sited(tmp_path) as (_, web):
+        answer = await web.ask("POST", "/soap", text.encode(), Content_Type="text/xml")
+        assert (answer.status, b"Fault>" in answer.body, b"passwd" in answer.body) == (500, True, False)
+        assert b"<code>not-well-formed</code>" in answer.body or b"<code>too-large</code>" in answer.body, answer
+
+
+async def test_soap_in_utf_16_has_no_entities_either(tmp_path: Path) -> None:
+    """A document type that a search for its bytes does not find."""
+    text = '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE a [<!ENTITY a "hidden">]>' + SOAP.format(
+        POST.format(GOOD + "<topic>&a;</topic>")
+    )
+    async with sited(tmp_path) as (_, web):
+        answer = await web.ask("POST", "/soap", text.encode("utf-16"), Content_Type="text/xml")
+        assert answer.status == 500
+        assert b"not-well-formed" in answer.body
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("multipart/form-data", b"--b\r\n\r\nx\r\n--b--"),
+        ("multipart/form-data; boundary=", b"--b\r\n\r\nx\r\n--b--"),
+        ("multipart/form-data; boundary=" + "b" * 71, b""),
+        ("multipart/form-data; boundary=b", b""),
+        ("multipart/form-data; boundary=b", b"--b"),
+        ("multipart/form-data; boundary=b", b"--b\r\n"),
+        ("multipart/form-data; boundary=b", b"--b\r\n\r\nwithout end"),
+        ("multipart/form-data; boundary=b", b"--b\r\nhead without end\r\n--b--"),
+        ("multipart/form-data; boundary=b", b"--b\r\nno header\r\n\r\nx\r\n--b--"),
+        ("multipart/form-data; boundary=b", b"--b\r\nA: " + b"x" * 10_000 + b"\r\n\r\nx\r\n--b--"),
+        ("multipart/form-data; boundary=b", b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\n%%\r\n--b--"),
+        ("multipart/form-data; boundary=b", b"--b\r\nContent-Transfer-Encoding: x-own\r\n\r\nx\r\n--b--"),
+        ("multipart/form-data; boundary=b", b"--b\r\n\r\nnobody named it\r\n--b--"),
+        ("multipart/form-data; boundary=b", b"--b\r\nContent-Disposition: form-data; name=message\r\n\r\n[]\r\n--b--"),
+        ("multipart/form-data; boundary=b", b"--b\r\n\r\n\r\n" * 100_000 + b"--b--"),
+        ("multipart/form-data; boundary=b", 2 * b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n" + b"--b--"),
+        ("application/vnd.mqmesh.message+json", b"{"),
+        ("application/vnd.mqmesh.message+json", b"[" * 1_000_000),
+        ("application/vnd.mqmesh.message+json", b'"text"'),
+        ("application/vnd.mqmesh.message+json", b"\xff"),
+        ("application/vnd.mqmesh.message+json", b'{"kind": "request", "attachments": [{"name": "body"}]}'),
+        ("application/cloudevents+json", b"{}"),
+        ("application/cloudevents+json", b'{"specversion": "0.3", "id": "1", "source": "shop/orders", "type": "a"}'),
+        ("application/cloudevents+json", b'{"specversion": "1.0", "id": "1", "source": "shop/orders"}'),
+        ("application/cloudevents+json", b'{"specversion": "1.0", "id": "1", "source": "a/b", "type": "a", "data_base64": 5}'),
+        ("application/cloudevents+json", b'{"specversion": "1.0", "id": "1", "source": "a/b", "type": "a", "expirytime": "soon"}'),
+        ("application/cloudevents+json", b'{"specversion": "1.0", "id": "1", "source": "a/b", "type": "a", "colour": "red"}'),
+        ("application/cloudevents+json", b'{"specversion": "1.0", "id": "1", "source": "a/b", "type": "a", "attachments": "{"}'),
+    ],
+    ids=lambda one: one[:40] if isinstance(one, str) else None,
+)
+async def test_posts(tmp_path: Path, content_type: str, body: bytes) -> None:
+    async with sited(tmp_path) as (_, web):
+        answer = await web.ask("POST", "/v1/messages?sender=shop/orders", body, Content_Type=content_type)
+        assert (answer.status, answer.body["code"]) == (400, "not-well-formed"), answer
+
+
+@pytest.mark.parametrize("header", ["Basic", "Basic !", "Basic YQ==", "Digest a", "Bearer", "Bearer a.b.c", "Bearer " + "x" * 40_000])
+async def test_logins(tmp_path: Path, header: str) -> None:
+    """A broker that asks nobody who he is takes any name, as over MQTT; what is no login is refused."""
+    async with sited(tmp_path) as (_, web):
+        answer = await web.ask("POST", "/v1/messages?kind=notification&sender=shop/orders", Authorization=header)
+        assert answer.status in (400, 401, 503), answer
+
+
+async def test_bodies_without_end(tmp_path: Path) -> None:
+    """A hundred bodies that stop in the middle hold nobody up."""
+    async with sited(tmp_path) as (site, web):
+        assert site.inside.faces is not None
+        port = urlsplit(site.inside.faces.url).port
+        writers = []
+        for _ in range(100):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST /v1/messages?kind=request HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbegun")
+            writers.append(writer)
+        answer = await web.ask("POST", "/v1/messages?kind=request&sender=shop/orders&recipient=map/ids", b"?")
+        assert answer.status == 200
+        for writer in writers:
+            writer.close()
