@@ -443,7 +443,15 @@ class RetainedStore(Protocol):
 class Posts(Protocol):
     """Carries messages between brokers, in custody (`mesh/peer_message.py`)."""
 
-    def send(self, brokers: int, kind: str, body: bytes, must: bool = False, room: Callable[[], None] | None = None) -> bool:
+    def send(
+        self,
+        brokers: int,
+        kind: str,
+        body: bytes,
+        must: bool = False,
+        room: Callable[[], None] | None = None,
+        expiry: int | None = None,
+    ) -> bool:
         """Post to brokers, bit n for broker n. False: no room; `room` is called when there is some. Raises UsageError."""
 
     def register(self, kind: str, handler: Any, ahead: bool = False) -> None:

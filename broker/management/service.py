@@ -313,7 +313,7 @@ class _Questions:
     def __init__(self, management: Management) -> None:
         self._management = management
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         self._management.questioned(origin, body)
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:
@@ -326,7 +326,7 @@ class _Parts:
     def __init__(self, management: Management) -> None:
         self._management = management
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         self._management.answered(origin, body)
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:

@@ -29,11 +29,14 @@ log = logging.getLogger("mqmesh.mesh")
 class Handler(Protocol):
     """What takes the posts of a kind."""
 
-    def received(self, origin: int, body: bytes) -> None:
-        """A post has come from a broker. What this writes is committed with it; a body that is not as it should be is its to log."""
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
+        """A post has come from a broker. What this writes is committed with it; a body that is not as it should be is its to log.
+
+        expiry: seconds that are left of its life; None: it has no end.
+        """
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:
-        """A post will not arrive: "absent", "replaced"; "forbidden", when the other broker is behind a link with a policy now;
+        """A post will not arrive: "absent", "replaced"; "expired"; "forbidden", when the other broker is behind a link with a policy now;
         "cleared", when it lost its store and may have had it."""
 
 
@@ -64,13 +67,22 @@ class PeerMessages:
         """Whether a kind does not wait for messages before it."""
         return kind in self._ahead
 
-    def send(self, brokers: int, kind: str, body: bytes, must: bool = False, room: Callable[[], None] | None = None) -> bool:
+    def send(
+        self,
+        brokers: int,
+        kind: str,
+        body: bytes,
+        must: bool = False,
+        room: Callable[[], None] | None = None,
+        expiry: int | None = None,
+    ) -> bool:
         """Post to brokers (a set, bit n: broker n), known here (`Node.known`), not this one.
 
         False: custody is full, nothing was done; `room`, if given, is called once when there is room again (the last one of a
-        kind counts). must: take it all the same; the caller bounds how much of that there is. Raises UsageError for unknown brokers.
+        kind counts). must: take it all the same; the caller bounds how much of that there is. expiry: seconds after which it is given
+        back. Raises UsageError for unknown brokers.
         """
-        if self._node.send_to_brokers(brokers, kind, body, self._context.now, must) is not Verdict.TAKEN:
+        if self._node.send_to_brokers(brokers, kind, body, self._context.now, must, expiry) is not Verdict.TAKEN:
             if room is not None:
                 self._waiting[kind] = room
             return False
@@ -90,7 +102,7 @@ class PeerMessages:
             log.warning("event=post-unknown kind=%s origin=%d text=is a newer version of mqmesh running there?", action.kind, action.origin)
             return
         self.counts["received"] += 1
-        handler.received(action.origin, action.body)
+        handler.received(action.origin, action.body, action.expiry)
 
     def returned(self, action: Returned) -> bool:
         """Hand back what will not arrive; False when it is a client's message."""

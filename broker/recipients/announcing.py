@@ -112,7 +112,7 @@ class TakesRecords:
     def __init__(self, recipients: Recipients) -> None:
         self._recipients = recipients
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         try:
             self._recipients.announcing.take(origin, body)
         except ValueError as error:
@@ -128,7 +128,7 @@ class TakesApplications:
     def __init__(self, recipients: Recipients) -> None:
         self._recipients = recipients
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         try:
             application = records.decode_application(body)
         except ValueError as error:

@@ -77,7 +77,7 @@ class Waiting:
 class Handler(Protocol):
     """Takes the messages of one kind that other brokers send to this one."""
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         """A message has come from a broker."""
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:
@@ -670,7 +670,7 @@ class Posts:
         self._roaming = roaming
         self._kind = kind
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         self._roaming._tick()
         try:
             self._roaming.roamer.received(origin, self._kind, body)

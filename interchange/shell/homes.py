@@ -196,7 +196,7 @@ class _Handler:
     def __init__(self, take: Callable[[int, list[Any]], None], back: Callable[[list[Any], str], None]) -> None:
         self._take, self._back = take, back
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         """See `Handler` of `broker/mesh/peer_message.py`."""
         try:
             self._take(origin, msgpack.unpackb(body))

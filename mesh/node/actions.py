@@ -89,13 +89,14 @@ class PeerMessage(NamedTuple):
     """A message from another broker to this one, none of whose clients see it. See `Node.send_to_brokers`.
 
     kind, body: as they were posted. origin: number of the broker that posted it. token: for `Node.handed` and `Node.delivered`, as that
-    of a delivery; None while the next one belongs into the same commit.
+    of a delivery; None while the next one belongs into the same commit. expiry: seconds that are left of its life; None: it has no end.
     """
 
     kind: str
     body: bytes
     origin: int
     token: int | None
+    expiry: int | None = None
 
 
 class FiltersChanged(NamedTuple):

@@ -147,6 +147,8 @@ class Origin:
             self._dispatch.announce()
         entry = self._dispatch.entry(run, mask, (), self._core.wall_ms())
         entry.ordinary, entry.picks_only = 0, True
+        if run.expiry is not None:
+            entry.deadline = self._core.now + run.expiry
         entry.hold = True  # what one broker says to another is what it will remember to have said
         self._dispatch.accept(entry)
         return Verdict.TAKEN

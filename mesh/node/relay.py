@@ -425,7 +425,7 @@ class Relay:
         if token is not None and self.tokens[token][0].early:
             window, pending, _ = self.tokens[token]
             bodies = [body for at, body in enumerate(bodies, pending.first) if not window.came_early(pending.epoch, at)]
-        actions = [PeerMessage(kind, body, origin, None) for body in bodies]
+        actions = [PeerMessage(kind, body, origin, None, run.expiry) for body in bodies]
         if not actions:  # only its token is left to handle
             actions.append(PeerMessage("", b"", origin, None))
         actions[-1] = actions[-1]._replace(token=token)

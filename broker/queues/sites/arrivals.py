@@ -80,9 +80,15 @@ class Arrivals:
             else:
                 self._take(Kept(key, post))
 
-    def arrive(self, body: bytes) -> None:
-        """A parcel has come, in the batch of the store that is open. Raises ValueError."""
+    def arrive(self, body: bytes, expiry: int | None = None) -> None:
+        """A parcel has come, in the batch of the store that is open. expiry: seconds that its messages live; None: as it says itself.
+
+        Raises ValueError.
+        """
         post = wire.decode_put(body)
+        if expiry is not None and expiry != post.expiry:
+            post = post._replace(expiry=max(1, expiry))
+            body = wire.encode(post)
         self._serial += 1
         kept = Kept(self._serial.to_bytes(8, "big"), post)
         self._keeping.put_parcel(ARRIVED, kept.key, body)

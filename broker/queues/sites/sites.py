@@ -136,7 +136,6 @@ class Sites:
         self.asking.join_mesh(posts)
         for kind, received, returned in (
             (wire.HOMES, self._homes, None),
-            (wire.PUT, lambda origin, body: self.arrivals.arrive(body), self._put_returned),
             (wire.JOIN, self._join, None),
             (wire.LEAVE, self._leave, None),
             (wire.GIVE, self._give, None),
@@ -146,6 +145,7 @@ class Sites:
             (TOLD, self.asking.told, None),
         ):
             posts.register(kind, _Handler(kind, received, returned))
+        posts.register(wire.PUT, _Parcels(self.arrivals, self._put_returned))
 
     def start(self, persistence: Persistence, parcels: set[bytes]) -> None:
         """The store is there. parcels: those that the log of the queues has. Raises StoreError."""
@@ -307,7 +307,7 @@ class Sites:
         block = properties.without_expiry if properties is not None else b""
         post = wire.PutPost(secrets.token_bytes(12), name, publisher, user, block, run.expiry, payloads)
         try:
-            taken = self.posts.send(1 << home, wire.PUT, wire.encode(post))
+            taken = self.posts.send(1 << home, wire.PUT, wire.encode(post), expiry=run.expiry)
         except UsageError as error:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"the home of queue {name!r} is gone: {error}") from None
         if not taken:
@@ -315,8 +315,11 @@ class Sites:
         self._posted = True
 
     def _put_returned(self, destination: int, body: bytes, reason: str) -> None:
-        """A parcel will not arrive: another home has it, or it waits for one."""
+        """A parcel will not arrive: its time is over, another home has it, or it waits for one."""
         post = wire.decode_put(body)
+        if reason == "expired":
+            log.info("event=queue-parcel-expired queue=%s number=%d messages=%d", quoted(post.name), destination, len(post.payloads))
+            return
         log.warning("event=queue-parcel-returned queue=%s number=%d reason=%s", quoted(post.name), destination, reason)
         self._back[post.parcel] = post
         self.keeping.put_parcel(BACK, post.parcel, body)
@@ -499,12 +502,26 @@ class _Handler:
         self._received = received
         self._returned = returned
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         try:
-            self._received(origin, body)
+            self._take(origin, body, expiry)
         except ValueError as error:
             log.warning("event=queue-post-refused kind=%s origin=%d text=%s", self._kind, origin, error)
+
+    def _take(self, origin: int, body: bytes, expiry: int | None) -> None:
+        self._received(origin, body)
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:
         if self._returned is not None:  # of the others, each end says anew what it wants when it meets the other
             self._returned(destination, body, reason)
+
+
+class _Parcels(_Handler):
+    """Takes parcels: their messages live on for what custody has left them."""
+
+    def __init__(self, arrivals: Arrivals, returned: Callable[[int, bytes, str], None]) -> None:
+        super().__init__(wire.PUT, lambda origin, body: arrivals.arrive(body), returned)
+        self._arrivals = arrivals
+
+    def _take(self, origin: int, body: bytes, expiry: int | None) -> None:
+        self._arrivals.arrive(body, expiry)

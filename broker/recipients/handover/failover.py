@@ -312,7 +312,7 @@ class _Handler:
         self._received = received
         self._returned = returned
 
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         try:
             self._received(origin, body)
         except (ValueError, TypeError, msgpack.UnpackException) as error:

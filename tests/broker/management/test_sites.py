@@ -143,7 +143,7 @@ async def test_sites_that_do_not_answer_are_named() -> None:
 
 
 class Deaf:
-    def received(self, origin: int, body: bytes) -> None:
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
         pass
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:

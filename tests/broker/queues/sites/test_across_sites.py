@@ -134,6 +134,24 @@ async def test_a_message_that_expires_while_it_waits_for_room_at_the_member_is_e
         assert [mesh.queue().counts[one] for one in ("expired", "unusable", "done")] == [1, 0, 0]
 
 
+async def test_time_in_custody_counts(tmp_path: Path) -> None:
+    """[MQTT-3.3.2-6]: what has expired there never comes, and the others live for what is left."""
+    async with Mesh(tmp_path, home=2, orders=Rules()) as mesh:
+        shop = await mesh.at(1).client("shop")
+        await mesh.at(2).broker.stop()
+        for seconds in (20, 100):
+            await put(shop, b"%d" % seconds, properties={Property.MESSAGE_EXPIRY_INTERVAL: seconds})
+        await mesh.at(1).later(50)
+        home = await mesh.start(2)
+        worker = await home.client("worker")
+        await worker.subscribe("$queue/orders", qos=1)
+        (got,) = await worker.messages(1)
+        assert got.payload == b"100"
+        assert 40 <= got.properties[Property.MESSAGE_EXPIRY_INTERVAL] <= 50
+        await until(lambda: mesh.queue().counts["done"] == 1)
+        assert mesh.queue().counts["put"] == 1
+
+
 async def test_members_of_two_sites_share_and_what_a_lost_one_had_goes_to_the_other_site(tmp_path: Path) -> None:
     async with Mesh(tmp_path, orders=Rules()) as mesh:
         shop, near, far = await mesh.at(1).client("shop"), await mesh.at(1).client("near"), await mesh.at(2).client("far")
