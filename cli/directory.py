@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,6 +26,9 @@ from ..directory.client import Client, ClientError
 from ..mesh.topology.topology import load
 from .logs import start_logging
 from .output import FAILED, WRONG_USE, command_group, fail, note
+
+if TYPE_CHECKING:
+    from ..directory.services import Check
 
 app = command_group(
     no_args_is_help=True,
@@ -115,6 +118,7 @@ def serve(
             certificate=cert,
             key=key,
             keep=keep_numbers * DAY,
+            check=_check(),
         )
     except (OSError, ssl.SSLError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
@@ -130,6 +134,9 @@ def account(
     organisation: Annotated[str, typer.Option("--organisation", help="Its organisation. Records may be visible only to an organisation.")],
     database: Database = DATABASE,
     from_stdin: Annotated[bool, typer.Option("--from-stdin", help="Read the secret from stdin instead of making one.")] = False,
+    interchange: Annotated[
+        bool, typer.Option("--interchange", help="The account of brokers with an interchange: it sees the records of all organisations.")
+    ] = False,
 ) -> None:
     """Make an account in the database, or give it a new secret; the secret is printed once and stored as a hash."""
     store = _store(database)
@@ -139,7 +146,7 @@ def account(
     if given is not None and not 16 <= len(given) <= 1024:
         raise fail("a secret has 16 to 1024 characters", WRONG_USE)
     try:
-        secret = add_account(store, name, organisation, given)
+        secret = add_account(store, name, organisation, given, interchange=interchange)
     except ValueError as error:
         raise fail(str(error), WRONG_USE) from error
     finally:
@@ -313,6 +320,15 @@ def _logged_in(url: str, account: str | None) -> Iterator[Client]:
             yield client
         finally:
             client.log_out()
+
+
+def _check() -> Check | None:
+    """What looks at the records of the interchange's services, where it is installed; else interchanges do so alone."""
+    try:
+        from ..interchange.registry.file import check_profile
+    except ImportError:
+        return None
+    return check_profile
 
 
 def _store(database: str) -> Any:

@@ -110,6 +110,33 @@ class Client:
             else:
                 return found
 
+    def service(self, name: str) -> dict[str, Any]:
+        """A service of the interchange, organisation/name; ClientError with status 404 when there is none."""
+        return self._call("GET", _of_organisation(name))
+
+    def services(self, organisation: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """All services of the interchange that match, page by page. name: without the organisation; `*` stands for any characters."""
+        found: list[dict[str, Any]] = []
+        asked = {"organisation": organisation, "name": name}
+        while True:
+            page = self._call("GET", f"/v1/services?{urlencode({key: value for key, value in asked.items() if value is not None})}")
+            found += page["services"]
+            if "next" not in page:
+                return found
+            asked["after"] = page["next"]
+
+    def put_service(self, name: str, profile: dict[str, Any], revision: int | None = None) -> dict[str, Any]:
+        """Register a service of the interchange, or write it anew; return it. revision: the one to be written over, 0: none."""
+        return self._call("PUT", _of_organisation(name) + ("" if revision is None else f"?revision={revision}"), profile)
+
+    def delete_service(self, name: str) -> None:
+        """Delete a service of the interchange."""
+        self._call("DELETE", _of_organisation(name))
+
+    def service_history(self, name: str) -> list[dict[str, Any]]:
+        """Every revision of a service of our organisation."""
+        return list(self._call("GET", _of_organisation(name) + "/history")["history"])
+
     def give_up(self, name: str) -> None:
         """Give up a name of ours: it belongs to the account that next registers a service or a broker of the name."""
         self._call("DELETE", f"/v1/names/{quote(name, safe='')}")
@@ -213,6 +240,11 @@ class Client:
 
 def _path(sort: str, name: str, mesh: str) -> str:
     return f"/v1/meshes/{quote(name, safe='')}" if sort == "mesh" else f"/v1/meshes/{quote(mesh, safe='')}/{sort}s/{quote(name, safe='')}"
+
+
+def _of_organisation(service: str) -> str:
+    organisation, _, name = service.partition("/")
+    return f"/v1/organisations/{quote(organisation, safe='')}/services/{quote(name, safe='')}"
 
 
 def _lease(mesh: str, holder: str) -> str:

@@ -26,6 +26,14 @@ class Clients:
         """Records. Raises ClientError: of the last directory when none answers, or the first refusal."""
         return self._ask(self._clients, lambda client: client.find(sort, mesh, name))
 
+    def services(self) -> list[dict[str, Any]]:
+        """All services of the interchange. Raises ClientError."""
+        return self._ask(self._clients, lambda client: client.services())
+
+    def service(self, name: str) -> dict[str, Any]:
+        """See `Client.service`."""
+        return self._ask(self._clients, lambda client: client.service(name))
+
     def changes(self, after: int | None = None, wait: int = 0) -> dict[str, Any]:
         """See `Client.changes`."""
         return self._ask(self._feeds, lambda client: client.changes(after, wait))

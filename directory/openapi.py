@@ -48,6 +48,12 @@ def description() -> dict[str, Any]:
             "parameters": _in_path("mesh", "number"),
             "delete": _operation("Free a number that is kept for a broker that is gone"),
         },
+        "/v1/services": {"get": _find_services()},
+        "/v1/organisations/{organisation}/services/{name}": _service(),
+        "/v1/organisations/{organisation}/services/{name}/history": {
+            "parameters": _in_path("organisation", "name"),
+            "get": _operation("Every revision of a service, for its organisation", _object({"history": {"type": "array"}})),
+        },
         "/v1/meshes/{mesh}": _of("mesh"),
     }
     for sort in SORTS:
@@ -113,6 +119,39 @@ def _listed() -> dict[str, Any]:
         {"number": {"type": "integer"}, "name": _TEXT, "holder": _TEXT, "owner": _TEXT, "expires_in": seconds, "kept_for": seconds}
     )
     return _object({"leases": {"type": "array", "items": one}})
+
+
+_SERVICE = _object(
+    {
+        "service": _TEXT,
+        "revision": {"type": "integer"},
+        "whole": {"type": "boolean"},
+        "key": _TEXT,
+        "owner": _TEXT,
+        "modified": {"type": "number"},
+        "profile": {"type": "object"},
+    }
+)
+
+
+def _service() -> dict[str, Any]:
+    """A service of the interchange."""
+    profile = _object({"description": _TEXT, "visibility": {"enum": ["public", "organisation", "list"]}, "visible_to": _TEXTS})
+    body = {"requestBody": {"required": True, "content": _json(profile)}}
+    over = {"parameters": [{"name": "revision", "in": "query", "schema": {"type": "integer", "minimum": 0}}]}
+    return {
+        "parameters": _in_path("organisation", "name"),
+        "get": _operation("One service of the interchange", _SERVICE, open_to_all=True),
+        "put": _operation("Register a service of our organisation, or write it anew", _SERVICE) | body | over,
+        "delete": _operation("Delete a service"),
+    }
+
+
+def _find_services() -> dict[str, Any]:
+    asked = {"organisation": _TEXT, "name": _TEXT, "after": _TEXT, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}}
+    parameters = [{"name": name, "in": "query", "schema": schema} for name, schema in asked.items()]
+    answer = _object({"services": {"type": "array", "items": _SERVICE}, "last": {"type": "integer"}, "next": _TEXT})
+    return _operation("Find services of the interchange", answer, open_to_all=True) | {"parameters": parameters}
 
 
 def _put_all() -> dict[str, Any]:

@@ -175,7 +175,7 @@ def put(records: Records, owner: Account, record: Record) -> Record:
     if old is not None:
         element.set("businessKey" if kind == "business" else "serviceKey", old.key)
         if kind == "service":
-            _keep_bindings(records, old, element)
+            keep_bindings(records, old, element)
     saved = saving.save(records, owner, kind, element, parent=parent or None, keep=kind == "business")
     record.key, record.owner, record.modified = saved.key, saved.owner, saved.modified
     return record
@@ -199,7 +199,7 @@ def put_all(records: Records, owner: Account, wanted: list[Record]) -> None:
             raise DirectoryError(error.code, f"records[{at}] ({record.sort} {record.name}): {error}", ours=error.ours) from error
 
 
-def _keep_bindings(records: Records, old: Entity, element: Any) -> None:
+def keep_bindings(records: Records, old: Entity, element: Any) -> None:
     """Addresses keep the keys of those that they replace."""
     templates = element.findall(f"{q('bindingTemplates')}/{q('bindingTemplate')}")
     for template, before in zip(templates, records.children([old.key])[old.key], strict=False):

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..base.refusals import source_of
-from . import leases
+from . import leases, services
 from . import records as all_records
 from .openapi import description
 from .storage.accounts import TOKEN_LIFE, discard_token, draw_token, identify
@@ -34,11 +34,15 @@ Answer = Callable[[Request, bytes], Response]
 
 
 class Rest:
-    """The handlers over one store; each takes the request and its body. keep: of numbers, see `leases.claim`."""
+    """The handlers over one store; each takes the request and its body.
 
-    def __init__(self, store: Store, keep: float = leases.KEEP) -> None:
+    keep: of numbers, see `leases.claim`. check: of profiles of the interchange's services.
+    """
+
+    def __init__(self, store: Store, keep: float = leases.KEEP, check: services.Check = lambda service, profile: None) -> None:
         self._store = store
         self._keep = keep
+        self._check = check
 
     def routes(self, wrap: Callable[[Answer], Any]) -> list[Route]:
         """Paths and handlers. wrap: makes an endpoint of the web framework from a handler."""
@@ -53,6 +57,11 @@ class Rest:
             ("/v1/meshes/{mesh}/leases/{holder}", "PUT", self._claim),
             ("/v1/meshes/{mesh}/leases/{holder}", "DELETE", self._leave),
             ("/v1/meshes/{mesh}/numbers/{number}", "DELETE", self._forget),
+            ("/v1/services", "GET", self._find_services),
+            ("/v1/organisations/{organisation}/services/{name}", "GET", self._get_service),
+            ("/v1/organisations/{organisation}/services/{name}", "PUT", self._put_service),
+            ("/v1/organisations/{organisation}/services/{name}", "DELETE", self._delete_service),
+            ("/v1/organisations/{organisation}/services/{name}/history", "GET", self._history),
             ("/v1/names/{name}", "DELETE", self._give_up),
             ("/v1/meshes/{mesh}", "GET", self._get),
             ("/v1/meshes/{mesh}", "PUT", self._put),
@@ -121,6 +130,42 @@ class Rest:
         with self._store.writing() as records:
             all_records.delete(records, self._writer(request, records), sort, mesh, name)
         return Response(status_code=204)
+
+    def _find_services(self, request: Request, body: bytes) -> Response:
+        asked = request.query_params
+        organisation, name, after = asked.get("organisation"), asked.get("name"), _cursor(asked.get("after"))
+        limit = max(1, min(_count(asked.get("limit"), "limit", MOST), MOST))
+        if "\0" in f"{organisation}{name}{after}":
+            raise DirectoryError("E_invalidValue", "a text has no character 0")
+        with self._store.reading() as records:
+            self._reader(request, records)
+            found, going_on = services.find(records, organisation, name, limit, after)
+            last = records.last_change()
+        following = {} if going_on is None else {"next": json.dumps(going_on)}
+        return JSONResponse({"services": [one.shown() for one in found], "last": last, **following})
+
+    def _get_service(self, request: Request, body: bytes) -> Response:
+        with self._store.reading() as records:
+            self._reader(request, records)
+            return JSONResponse(services.get(records, **request.path_params).shown())
+
+    def _put_service(self, request: Request, body: bytes) -> Response:
+        service = services.read_profile(**request.path_params, body=_json(body), check=self._check)
+        text = request.query_params.get("revision")
+        with self._store.writing() as records:
+            writer = self._writer(request, records)
+            self._store.admit(writer)
+            return JSONResponse(services.put(records, writer, service, None if text is None else _count(text, "revision", 0)).shown())
+
+    def _delete_service(self, request: Request, body: bytes) -> Response:
+        with self._store.writing() as records:
+            services.delete(records, self._writer(request, records), **request.path_params)
+        return Response(status_code=204)
+
+    def _history(self, request: Request, body: bytes) -> Response:
+        with self._store.reading() as records:
+            self._writer(request, records)
+            return JSONResponse({"history": services.history(records, **request.path_params)})
 
     def _give_up(self, request: Request, body: bytes) -> Response:
         with self._store.writing() as records:

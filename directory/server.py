@@ -26,6 +26,7 @@ from starlette.routing import Route
 from ..base.http_guard import guarded
 from ..base.refusals import source_of
 from . import feed as feed_module
+from . import services
 from .feed import Feed
 from .leases import KEEP
 from .rest import Answer, Rest, lane_of, seconds_of, token_of
@@ -124,10 +125,10 @@ def _source(request: Request) -> str:
     return source_of(f"{request.client.host}:0") if request.client is not None else ""
 
 
-def application(store: Store, public_url: str | None = None, keep: float = KEEP) -> Starlette:
-    """The web application over a store. public_url: where clients reach it, None for what each request says. keep: see `leases.claim`."""
+def application(store: Store, public_url: str | None = None, keep: float = KEEP, check: services.Check | None = None) -> Starlette:
+    """The web application over a store. public_url: where clients reach it, None for what each request says. keep, check: see `Rest`."""
     prepare(store)
-    turns, rest, feed = AllTurns(), Rest(store, keep), Feed(store)
+    turns, rest, feed = AllTurns(), Rest(store, keep) if check is None else Rest(store, keep, check), Feed(store)
     news = Route("/v1/changes", _changes(store, turns, rest, feed), methods=["GET"])
     app = Starlette(routes=[news, *rest.routes(_wrapper(store, turns)), *_uddi(store, turns, public_url)])
     app.state.feed = feed
@@ -207,15 +208,16 @@ def serve(
     certificate: Path | None = None,
     key: Path | None = None,
     keep: float = KEEP,
+    check: services.Check | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. ready: called with the URL once it listens. OSError when it cannot, ssl.SSLError too.
 
-    keep: seconds for which the number of a broker that is gone is kept.
+    keep: seconds for which the number of a broker that is gone is kept. check: see `Rest`.
     """
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
     written = f"[{host}]" if ":" in host else host
     url = f"{'https' if certificate else 'http'}://{written}:{listener.getsockname()[1]}"
-    app = application(store, public_url, keep)
+    app = application(store, public_url, keep, check)
     config = configured(app, certificate, key)
 
     def listening() -> None:

@@ -15,13 +15,13 @@ class InterchangeSettings:
     """The table. See docs/interchange.md.
 
     file: the broker's file, for errors.
-    services: the file of services.
+    services: the file of services; None: the directory of the broker has them.
     retention: seconds that an ended call is known. ended: ended calls that are known at most.
     http: where its HTTP face listens; None: it has none.
     """
 
     file: str
-    services: Path
+    services: Path | None = None
     retention: float = 3600.0
     ended: int = 100_000
     http: HttpAddress | None = None
@@ -29,7 +29,9 @@ class InterchangeSettings:
     @classmethod
     def of(cls, section: Section, folder: Path | None) -> InterchangeSettings:
         """Check the table. The file that it names is not read yet. Raises ConfigError."""
-        settings = cls(section.file, section.path_of("services", folder, "give the path of a file with services"))
+        settings = cls(section.file)
+        if section.has("services"):
+            settings.services = section.path_of("services", folder, "give the path of a file with services")
         settings.retention = section.seconds("retention", 1, 31_622_400, settings.retention)
         settings.ended = section.whole("ended", 0, 10_000_000, settings.ended)
         if section.has("http"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..option_groups import with_option_groups
 from ..output import Command, command_group
+from . import registry
 from .explain import explain
 from .poll import poll
 from .post import post
@@ -18,6 +19,8 @@ def _group() -> None:
     \b
       mqmesh interchange post --as shop/orders --to bank/credit -m '{"amount": 100}' --wait 30
       mqmesh interchange poll bank/credit
+      mqmesh interchange register services.toml --account shop
+      mqmesh interchange ls
       mqmesh interchange explain message.json --services services.toml
     """
 
@@ -25,3 +28,5 @@ def _group() -> None:
 app.command(cls=Command)(with_option_groups(post))
 app.command(cls=Command)(with_option_groups(poll))
 app.command(cls=Command)(explain)
+for _one in (registry.ls, registry.show, registry.register, registry.remove, registry.rules, registry.history):
+    app.command(cls=Command)(_one)

@@ -26,15 +26,15 @@ _hasher = PasswordHasher()
 _nobody = _hasher.hash("nobody")  # compared when there is no such account: it must take as long
 
 
-def add_account(store: Store, name: str, organisation: str, secret: str | None = None) -> str:
-    """Add an account or replace its secret. Returns the secret. Raises ValueError for an invalid name."""
+def add_account(store: Store, name: str, organisation: str, secret: str | None = None, *, interchange: bool = False) -> str:
+    """Add an account or replace its secret. Returns the secret. Raises ValueError for an invalid name. interchange: see `Account`."""
     for what in (name, organisation):
         if not _NAME.fullmatch(what) or what == NODE:
             raise ValueError(f"{what!r}: a name has letters, digits and . _ @ -, begins with a letter or digit, and is not {NODE!r}")
     secret = secret or secrets.token_urlsafe(32)
     hashed = _hasher.hash(secret)
     with store.writing() as records:
-        records.put_account(Account(name, organisation), hashed)
+        records.put_account(Account(name, organisation, interchange), hashed)
     return secret
 
 

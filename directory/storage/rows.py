@@ -14,21 +14,29 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
+from ...base.chain import digest_of
 from .errors import DirectoryError
 from .tables import (
+    INTERCHANGE,
+    LISTED,
     NAMED,
     ORGANISATION,
+    PUBLIC,
+    VISIBLE_TO,
     WORD,
     Account,
     Entity,
     Lease,
     Word,
     accounts,
+    audits,
     changes,
     entities,
+    interchanges,
     leased,
     leases,
     owned_names,
+    profiles,
     tokens,
     versions,
     words,
@@ -205,8 +213,16 @@ class Records:
 
     def _open(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
         """Whether an entity, where there is one, is for the reader."""
-        public = table.c.visibility.is_distinct_from(ORGANISATION) if table is not entities else table.c.visibility != ORGANISATION
-        return public if self.reader is None else sa.or_(public, table.c.organisation == self.reader.organisation)
+        if self.reader is not None and self.reader.interchange:
+            return sa.true()
+        public = table.c.visibility == PUBLIC
+        if table is not entities:
+            public = sa.or_(public, table.c.visibility.is_(None))
+        if self.reader is None:
+            return public
+        mine = self.reader.organisation
+        named = sa.select(words.c.entity).where(words.c.entity == table.c.key, words.c.tmodel == VISIBLE_TO, words.c.value == mine)
+        return sa.or_(public, table.c.organisation == mine, sa.and_(table.c.visibility == LISTED, named.exists()))
 
     # Writing
 
@@ -324,7 +340,12 @@ class Records:
         while keys:
             of = sa.select(entities.c.key)
             inside = [key for part in batched(keys) for key in self._connection.scalars(of.where(entities.c.parent.in_(part)))]
-            for table, column in ((leased, leased.c.entity), (words, words.c.entity), (entities, entities.c.key)):
+            for table, column in (
+                (leased, leased.c.entity),
+                (words, words.c.entity),
+                (profiles, profiles.c.entity),
+                (entities, entities.c.key),
+            ):
                 self._by_part(table, column, keys)
             keys = inside
 
@@ -375,7 +396,7 @@ class Records:
             entity = self.get(entity.parent)
         if entity is None or entity.record is None:
             return
-        private = entity.organisation if entity.visibility == ORGANISATION else ""
+        private = "" if entity.visibility == PUBLIC else entity.organisation
         self._touched[entity.place] = private if self._touched.get(entity.place, private) == private else ""
 
     def note_changes(self) -> bool:
@@ -392,15 +413,37 @@ class Records:
             mesh = meshes.get(parent)
             if parent and mesh is None:
                 continue  # deleted with its mesh
-            private = mesh.organisation if mesh is not None and mesh.visibility == ORGANISATION else organisation
+            private = mesh.organisation if mesh is not None and mesh.visibility != PUBLIC else organisation
             number += 1
             where = mesh.name if mesh is not None else ""
             rows.append({"number": number, "sort": sort, "mesh": where, "name": name, "organisation": private})
+        self._audit({parent: mesh.name for parent, mesh in meshes.items()})
         self._touched = {}
         if rows:
             self._connection.execute(sa.insert(changes), rows)
             self._connection.execute(sa.delete(changes).where(changes.c.number <= number - CHANGES))
         return bool(rows)
+
+    def _audit(self, names: dict[str, str]) -> None:
+        """Write down who has changed which services of the interchange, and how they are now. names: of what they are in."""
+        touched = [place for place in self._touched if place[1] in (INTERCHANGE, ORGANISATION)]
+        now = {one.place: one for part in batched({place[2] for place in touched}) for one in self.select(entities.c.name.in_(part))}
+        known = self.profiles(one.key for one in now.values())
+        number, digest = self.last_audit()
+        rows: list[dict[str, Any]] = []
+        for place in touched:
+            entity = now.get(place)
+            if place[1] == ORGANISATION and entity is not None:
+                continue  # it has no profile; with it, when it is deleted, all that is in it goes
+            service = place[2] if place[1] == ORGANISATION else f"{names.get(place[0], '')}/{place[2]}"
+            revision, profile = known.get(entity.key, (0, "")) if entity is not None else (self.last_revision(service), "")
+            number += 1
+            account = self.reader.name if self.reader is not None else ""
+            digest = digest_of(digest, (number, self.now, account, service, revision, profile))
+            said = {"number": number, "at": self.now, "account": account, "service": service, "revision": revision}
+            rows.append({**said, "profile": profile, "digest": digest})
+        if rows:
+            self.put_audits(rows)
 
     def last_change(self) -> int:
         """The number of the last change; 0 before the first."""
@@ -413,7 +456,9 @@ class Records:
         if not first - 1 <= after <= last:
             return last, None
         known = changes.c.organisation == ""
-        if self.reader is not None:
+        if self.reader is not None and self.reader.interchange:
+            known = sa.true()
+        elif self.reader is not None:
             known = sa.or_(known, changes.c.organisation == self.reader.organisation)
         rows = self._read.execute(sa.select(changes).where(changes.c.number > after, known).order_by(changes.c.number).limit(most)).all()
         told = [{"sort": row.sort, "mesh": row.mesh or row.name, "name": row.name} for row in rows]
@@ -499,18 +544,53 @@ class Records:
         self.delete(over)
         self._connection.execute(sa.delete(leases).where(leases.c.kept <= self.now))
 
+    # Services of the interchange
+
+    def profiles(self, keys: Iterable[str]) -> dict[str, tuple[int, str]]:
+        """Revision and profile of each of several entities."""
+        of = sa.select(profiles)
+        rows = [row for part in batched(keys) for row in self._read.execute(of.where(profiles.c.entity.in_(part)))]
+        return {row.entity: (row.revision, row.profile) for row in rows}
+
+    def put_profile(self, entity: str, revision: int, profile: str) -> None:
+        """Write one over the old one."""
+        self._by_part(profiles, profiles.c.entity, [entity])
+        self._connection.execute(sa.insert(profiles).values(entity=entity, revision=revision, profile=profile))
+
+    def last_revision(self, service: str) -> int:
+        """The revision that a service, organisation/name, has or had last; 0: there was none."""
+        return self._read.scalar(sa.select(sa.func.max(audits.c.revision)).where(audits.c.service == service)) or 0
+
+    def audited(self, after: int = 0, service: str | None = None, most: int = AT_ONCE) -> list[dict[str, Any]]:
+        """Rows of the audit after a number, in order."""
+        wanted = [audits.c.number > after] + ([] if service is None else [audits.c.service == service])
+        rows = self._read.execute(sa.select(audits).where(*wanted).order_by(audits.c.number).limit(most))
+        return [dict(row) for row in rows.mappings()]
+
+    def last_audit(self) -> tuple[int, str]:
+        """Number and digest of the last row; 0 and nothing before the first."""
+        row = self._read.execute(sa.select(audits.c.number, audits.c.digest).order_by(audits.c.number.desc()).limit(1)).first()
+        return (row.number, row.digest) if row else (0, "")
+
+    def put_audits(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows behind the last one."""
+        self._connection.execute(sa.insert(audits), rows)
+
     # Accounts and tokens
 
     def account(self, name: str) -> tuple[Account, str] | None:
         """An account and the hash of its secret."""
         row = self._connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
-        return (Account(row.name, row.organisation), row.secret) if row else None
+        return (Account(row.name, row.organisation, self._is_interchange(row.name)), row.secret) if row else None
 
     def put_account(self, account: Account, secret: str) -> None:
         """Make an account, or give it another organisation and secret; its tokens end."""
         self._connection.execute(sa.delete(accounts).where(accounts.c.name == account.name))
         self._connection.execute(sa.update(tokens).where(tokens.c.account == account.name).values(expires=self.now - 1.0))
         self._connection.execute(sa.insert(accounts).values(name=account.name, organisation=account.organisation, secret=secret))
+        self._connection.execute(sa.delete(interchanges).where(interchanges.c.account == account.name))
+        if account.interchange:
+            self._connection.execute(sa.insert(interchanges).values(account=account.name))
         moved = (entities.c.owner == account.name, entities.c.organisation != account.organisation)
         for one in [Entity(*row) for row in self._read.execute(sa.select(entities).where(*moved, entities.c.record.is_not(None)))]:
             self._touch(one)
@@ -535,7 +615,10 @@ class Records:
         """Whose token this is, if it is not over."""
         joined = sa.select(accounts).join(tokens, tokens.c.account == accounts.c.name)
         row = self._connection.execute(joined.where(tokens.c.digest == digest, tokens.c.expires >= self.now)).first()
-        return Account(row.name, row.organisation) if row else None
+        return Account(row.name, row.organisation, self._is_interchange(row.name)) if row else None
+
+    def _is_interchange(self, name: str) -> bool:
+        return self._connection.scalar(sa.select(interchanges.c.account).where(interchanges.c.account == name)) is not None
 
 
 _CHANGE = (

@@ -13,7 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-PUBLIC, ORGANISATION = "public", "organisation"
+PUBLIC, ORGANISATION, LISTED = "public", "organisation", "list"  # visibilities; LISTED: the organisations that VISIBLE_TO names too
+VISIBLE_TO = "uddi:mqmesh:visible-to"
+INTERCHANGE = "interchange"  # the sort of record that a service of the message interchange is
 NAMED = ("service", "broker")  # records whose names belong to an account
 WORD = 255  # characters of a word
 VERSION = 3  # of the tables: with words, and with the owners of names
@@ -92,6 +94,28 @@ tokens = sa.Table(
     sa.Column("account", sa.String(255), nullable=False, index=True),
     sa.Column("expires", sa.Float, nullable=False),
 )
+# Accounts of interchanges: they see every record, as they route by them.
+interchanges = sa.Table("directory_interchanges", metadata, sa.Column("account", sa.String(255), primary_key=True))
+# What the record of an interchange's service says beside its entity: a table as JSON (`services.py`).
+profiles = sa.Table(
+    "directory_profiles",
+    metadata,
+    sa.Column("entity", sa.String(255), primary_key=True),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("profile", sa.Text, nullable=False),
+)
+# Each change of such a record, in order, chained by hashes (`audit.py`). profile: as it became; empty: it was deleted.
+audits = sa.Table(
+    "directory_audits",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("account", sa.String(255), nullable=False),
+    sa.Column("service", sa.String(255), nullable=False, index=True),  # organisation/name
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("profile", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+)
 # A broker of a mesh by its number: while the lease lasts it has the number, until `kept` nobody else gets it.
 leases = sa.Table(
     "directory_leases",
@@ -119,10 +143,11 @@ leased = sa.Table(
 
 @dataclass(slots=True, frozen=True)
 class Account:
-    """Who asks."""
+    """Who asks. interchange: it is the account of an interchange, and sees every record."""
 
     name: str
     organisation: str
+    interchange: bool = False
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from lxml import etree
 
 from ..storage.errors import DirectoryError
-from ..storage.tables import ORGANISATION, PUBLIC, Entity, Word
+from ..storage.tables import INTERCHANGE, LISTED, ORGANISATION, PUBLIC, VISIBLE_TO, Entity, Word
 
 NAMESPACE = "urn:uddi-org:api_v3"
 DOMAIN = "uddi:mqmesh:"  # keys that only a directory makes
@@ -29,11 +29,15 @@ CLIENT = DOMAIN + "client"
 MESSAGE_INTERVAL, FAULT_INTERVAL, DEFUNCT_INTERVAL = (DOMAIN + f"{name}-interval" for name in ("message", "fault", "defunct"))
 CONSENT = DOMAIN + "consent"
 PROBE = DOMAIN + "probe"
+REVISION = DOMAIN + "revision"
+DELIVERY = DOMAIN + "delivery"
+POSTED = DOMAIN + "transport:interchange"
 OWN_TMODELS = {  # what each directory has from the start
     TRANSPORT: "MQTT transport: the accessPoint is the address of an MQTT broker, such as mqtt://host:1883",
-    RECORD: "What a businessEntity or businessService is: mesh, broker, service, application",
+    RECORD: "What a businessEntity or businessService is: mesh, organisation; broker, service, application, interchange",
     NUMBER: "The number of a broker in its mesh",
-    VISIBILITY: "Who finds this: public, or organisation for accounts of the owner's organisation alone",
+    VISIBILITY: "Who finds this: public, organisation for accounts of the owner's organisation alone, list for those of others too",
+    VISIBLE_TO: "An organisation that finds this, where the visibility is list",
     ALTERNATIVE: "An application that takes the messages of this one when it is in fault; their order is the order of preference",
     INTERVAL: "Seconds after which an application looks for its brokers again",
     PERMISSION: "An organisation or account whom a service is meant for",
@@ -43,6 +47,9 @@ OWN_TMODELS = {  # what each directory has from the start
     FAULT_INTERVAL: "Seconds without any delivery after which an application is in fault",
     DEFUNCT_INTERVAL: "Seconds in fault after which an application is defunct",
     CONSENT: "An application whose messages this one takes as an alternative; * for all",
+    REVISION: "The revision of the record of an interchange's service",
+    DELIVERY: "How a service of the interchange gets messages: mqtt, poll or push",
+    POSTED: "Message interchange: the accessPoint is the name of a service, organisation/name, to which messages are posted",
     PROBE: "Whether an application takes an empty message as a probe: 1 or 0",
 }
 IN_COLUMNS = (RECORD, VISIBILITY)  # categories that each record has; rows have them in columns
@@ -147,13 +154,13 @@ def columns(kind: str, element: Any) -> dict[str, Any]:
     name = next((name for name, _ in names(element)), "")
     record, number = _single(element, RECORD), _single(element, NUMBER)
     visibility = _single(element, VISIBILITY) or PUBLIC
-    allowed = {"business": ("mesh",), "service": SORTS}.get(kind, ())
+    allowed = {"business": ("mesh", ORGANISATION), "service": (*SORTS, INTERCHANGE)}.get(kind, ())
     if record is not None and record not in allowed:
         raise DirectoryError("E_invalidValue", f"{RECORD} = {record!r}: for a {kind} it may be {', '.join(allowed) or 'nothing'}")
     if record is not None and not name:
         raise DirectoryError("E_invalidValue", f"a {record} needs a name")
-    if visibility not in (PUBLIC, ORGANISATION):
-        raise DirectoryError("E_invalidValue", f"{VISIBILITY} = {visibility!r}: it may be {PUBLIC} or {ORGANISATION}")
+    if visibility not in (PUBLIC, ORGANISATION, LISTED):
+        raise DirectoryError("E_invalidValue", f"{VISIBILITY} = {visibility!r}: it may be {PUBLIC}, {ORGANISATION} or {LISTED}")
     if number is not None:
         if record != "broker":
             raise DirectoryError("E_invalidValue", f"{NUMBER}: only a broker has a number")

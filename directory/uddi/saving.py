@@ -15,8 +15,23 @@ from urllib.parse import urlsplit
 from ..storage.errors import DirectoryError
 from ..storage.rows import NODE, Records
 from ..storage.store import Store
-from ..storage.tables import NAMED, PUBLIC, VERSION, Account, Entity
-from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, plain, put_inside, q, text_of, used_tmodels, words
+from ..storage.tables import INTERCHANGE, NAMED, ORGANISATION, PUBLIC, VERSION, Account, Entity
+from .documents import (
+    DOMAIN,
+    KINDS,
+    OWN_TMODELS,
+    RECORD,
+    TRANSPORT,
+    columns,
+    element_of,
+    make,
+    plain,
+    put_inside,
+    q,
+    text_of,
+    used_tmodels,
+    words,
+)
 
 WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here
 
@@ -63,6 +78,7 @@ def save(
     _check_references(records, element)
     _check_point(element)
     fields = columns(kind, element)
+    _check_organisation(records, owner, fields["record"], fields["name"], place)
     child = position is not None
     if position is None:
         position = old.position if old is not None and old.parent == place else _next_position(records, place)
@@ -168,6 +184,15 @@ def _parent(records: Records, owner: Account, kind: str, element: Any, parent: s
 
 def _next_position(records: Records, parent: str) -> int:
     return records.next_position(parent) if parent else 0
+
+
+def _check_organisation(records: Records, owner: Account, record: str | None, name: str, place: str) -> None:
+    """The services of the interchange are in organisations, and an organisation is made by one of its accounts."""
+    if record == ORGANISATION and name != owner.organisation:
+        raise DirectoryError("E_userMismatch", f"the organisation {name!r} is not the one of this account, {owner.organisation!r}")
+    inside = records.get(place) if place and record is not None else None
+    if inside is not None and (record == INTERCHANGE) != (inside.record == ORGANISATION):
+        raise DirectoryError("E_invalidValue", f"{RECORD} = {record!r}: services of the interchange are in organisations, others in meshes")
 
 
 def _check_point(element: Any) -> None:

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...base.wildcards import fits
 from ..refusals import Code, Refusal
+from ..rules.paths import Path
 from ..rules.routing import NO_RULES, Routing
 
 ANYBODY = "*"
+MQTT, POLL, PUSH = "mqtt", "poll", "push"  # how a service gets its messages
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """How messages are pushed to a service (l. 200-202).
+
+    tries: attempts before a message stays in the inbox, to be polled. interval: seconds between the first two; later ones wait longer.
+    windows: minutes of the day, from and before, in which messages are pushed; none: always. zone: name of their time zone.
+    user, password: for HTTP's basic authentication. secret: with which messages are signed as Standard Webhooks are; empty: they are not.
+    """
+
+    url: str
+    tries: int = 10
+    interval: float = 60.0
+    windows: tuple[tuple[int, int], ...] = ()
+    zone: str = "UTC"
+    user: str = ""
+    password: str = ""
+    secret: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +45,11 @@ class Service:
     as_json: what is delivered is one JSON object, as clients of MQTT 3.1.1 need it.
     suspended: it neither sends nor gets anything new.
     routing: its rules, and what they may do.
+    virtual: another service gets what is sent to it, and answers under its name (l. 50); empty: it is one itself.
+    delivery: mqtt, poll or push. push: how, if that.
+    identifiers: its own identifiers for messages: names, and the place of each in a message (l. 254).
+    limit: messages that it posts in a month, at each site; None: any number.
+    revision: of its record in the directory; 0: it stands in a file.
     """
 
     name: str
@@ -34,6 +60,20 @@ class Service:
     as_json: bool = False
     suspended: bool = False
     routing: Routing = NO_RULES
+    virtual: str = ""
+    delivery: str = MQTT
+    push: Push | None = None
+    identifiers: Mapping[str, Path] = field(default_factory=dict)
+    limit: int | None = None
+    revision: int = 0
+
+    @property
+    def organisation(self) -> str:
+        return self.name.partition("/")[0]
+
+    def has_inbox_at(self, site: str) -> bool:
+        """Whether its inbox is at a site."""
+        return self.site == site and not self.virtual
 
     def is_spoken_for_by(self, user: str | None) -> bool:
         """Whether a user acts as this service. user: a proven name; None: nobody is asked for one."""

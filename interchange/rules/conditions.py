@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..reading import read_text, read_true, wrong
+from ..reading import only_keys, read_text, read_true, wrong
 from . import patterns
 from .paths import Path, attachment_path, header_path, json_path, xml_path
 from .values import CONVERT, ORDERED, TYPES, Value
@@ -120,6 +120,12 @@ def _list_leaf(operator: str, path: Path, value: Mapping[str, Any], operand: obj
     if operator == "equalsOneOf":
         return Leaf(operator, look, _one_of(operand, "string", path, f"{where}.{operator}"), shown)
     return Leaf(operator, look, read_text(operand, f"{where}.{operator}", patterns.LONGEST_PATTERN), shown)
+
+
+def read_place(value: object, where: str) -> Path:
+    """A place in a message, without a comparison: `{json = "$.order.id"}`."""
+    fields = only_keys(value, frozenset((*SOURCES, "namespaces")), where)
+    return _path(fields, where, _namespaces(fields.get("namespaces", {}), f"{where}.namespaces"))
 
 
 def _path(value: Mapping[str, Any], where: str, namespaces: Mapping[str, str]) -> Path:

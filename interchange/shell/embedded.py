@@ -17,18 +17,20 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.extras import install
 from ...base.interchange import ANSWER, INBOX, POST
 from ...base.quoting import quoted
-from ...base.settings import ConfigError
+from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
 from ...broker.queues.putting import properties_of
 from ...broker.queues.refused import Refused
 from ...broker.requests.reply import own_targets, reply_to
 from ...broker.routing.publication import Publication
 from ...broker.server import StartError
+from ...directory.clients import Clients
 from ...mqtt.batch.run import Run
 from ...store.base import StoreError
 from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
@@ -36,7 +38,9 @@ from ..faces import mqtt
 from ..identifiers import Identifiers, first_count
 from ..message import Header, Kind, Message
 from ..refusals import Code, Refusal
+from ..registry.directory import DirectoryRegistry
 from ..registry.file import load
+from ..registry.records import Registry
 from ..rule_routes import RuleRoutes
 from .homes import Homes, Told
 from .keeping import Keeping
@@ -73,7 +77,8 @@ class Interchange:
         assert config.queues is not None
         self._settings = settings
         self._site = config.name
-        self.registry = load(settings.services, config.name)
+        self._directory = _directory(config) if settings.services is None else None
+        self.registry = self._directory.registry() if self._directory is not None else load(_file(settings), config.name)
         self._declare(config.queues)
         self._homes: Homes | None = None
         self.faces: Faces | None = None
@@ -83,7 +88,7 @@ class Interchange:
     def _declare(self, queues: QueueSettings) -> None:
         """The inboxes of services of this site are queues of the broker."""
         for service in self.registry.services.values():
-            if service.site == self._site:
+            if service.has_inbox_at(self._site):
                 queues.rules.setdefault(INBOX + service.name, Rules())
                 queues.subscribers.setdefault(INBOX + service.name, [])
 
@@ -127,6 +132,8 @@ class Interchange:
         if self._settings.http is not None:
             self.faces = _faces(broker, self._settings, self.now)
             self.faces.start()
+        if self._directory is not None:
+            self._directory.begin(self._context.loop, self._take_registry)
         log.info("event=interchange-started services=%d calls=%d", len(self.registry.services), len(self.exchange.calls))
 
     def renew(self, config: BrokerConfig) -> None:
@@ -134,13 +141,21 @@ class Interchange:
         try:
             if config.interchange is None:
                 raise ConfigError(self._settings.file, "interchange", "", "it is read at the start: restart the broker")
-            registry = load(config.interchange.services, self._site)
+            if (config.interchange.services is None) != (self._directory is not None):
+                raise ConfigError(self._settings.file, "interchange.services", "", "whether there is a file is read at the start")
+            if self._directory is not None:
+                return  # it tells of changes by itself
+            registry = load(_file(config.interchange), self._site)
         except ConfigError as error:
             log.error("event=reload-failed text=%s", error)
             return
+        self._take_registry(registry)
+
+    def _take_registry(self, registry: Registry) -> None:
+        """The services are others now."""
         self.registry = registry
         for service in registry.services.values():
-            if service.site == self._site and INBOX + service.name not in self._queues.settings.rules:
+            if service.has_inbox_at(self._site) and INBOX + service.name not in self._queues.settings.rules:
                 self._queues.begin(INBOX + service.name, Rules(), [])
 
     async def end(self) -> None:
@@ -149,6 +164,8 @@ class Interchange:
             await self.faces.stop()
         if self._timer is not None:
             self._timer.cancel()
+        if self._directory is not None:
+            self._directory.end()
 
     def now(self) -> int:
         """See `Here`: milliseconds since 1970; in one process they do not go back."""
@@ -295,6 +312,21 @@ def _faces(broker: Broker, settings: InterchangeSettings, now: Callable[[], int]
     except ImportError as error:
         raise StartError(f"interchange.http needs more packages: {install('http')} ({error})") from error
     return Faces(broker, settings, now)
+
+
+def _directory(config: BrokerConfig) -> DirectoryRegistry:
+    """The services of the directory at which the broker is registered. Raises ConfigError."""
+    assert config.interchange is not None
+    where, known = config.interchange, config.directory
+    if known is None or not known.account or config.data is None:
+        right = "give a file of services, or a [directory] with an account, and data, for those of the directory"
+        raise ConfigError(where.file, "interchange.services", MISSING, right)
+    return DirectoryRegistry(Clients(known.urls, account=lambda: (known.account, known.secret())), config.name, config.data)
+
+
+def _file(settings: InterchangeSettings) -> Path:
+    assert settings.services is not None
+    return settings.services
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

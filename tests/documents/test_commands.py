@@ -29,7 +29,7 @@ printing() {  # in the background, once it has printed a line such as this
 }
 mqmesh() {  # those that run until Ctrl-C go on; others ask the scene's broker, where the page means the one at 127.0.0.1:1883
   case " $* " in
-    " broker "*|" up "*|" metabroker "*|" attach "*) printing '^ready' command mqmesh "$@";;
+    " broker "*|" up "*|" directory serve "*|" metabroker "*|" attach "*) printing '^ready' command mqmesh "$@";;
     *" --watch "*) printing . command mqmesh "$@" -h "$HERE"; kill %%;;
     *" -h "*|*" -p "*|*" archive "*) command mqmesh "$@";;
     " queue "*|" recipients "*|" sessions "*|" clients "*|" retained "*|" routes "*|" links "*|" manage "*|" sub "*|" pub "*)
@@ -275,6 +275,13 @@ SCENES = {
             for number, name in enumerate(("porto", "services"))
         ),
         said=('"body":"credit granted"', '"unknown":[]', '"source":"shop/orders"'),
+    ),
+    "services in a directory": Scene(
+        places=(("docs/interchange.md", "Services in a directory"),),
+        setup=f"cat > services.toml <<'END'\n{of('toml', 'docs/interchange.md', 'A first request')[1].text}\nEND\n"
+        "export MQMESH_DIRECTORY_URL=http://127.0.0.1:8090\n",
+        edits={"serve 2> directory.log &": "serve --listen 127.0.0.1:8090"},
+        said=("registered 1 service", '"revision": 1', '"users"'),
     ),
 }
 

@@ -77,7 +77,7 @@ RANKS = {
         "clients watch",
         "client feed rest",
         "openapi",
-        "leases",
+        "leases services",
         "records",
         "uddi",
         "turns",

@@ -30,14 +30,16 @@ form = "json"
 
 
 class InterchangeSite(Site):
-    """A broker with an interchange. services: the file. broker: more of the broker's file. interchange: more of its table."""
+    """A broker with an interchange. services: the file; None: none. broker: more of the broker's file. interchange: more of its table."""
 
     def __init__(
-        self, folder: Path, services: str = SERVICES, broker: str = "", listen: str = "mqtt://127.0.0.1:0", interchange: str = ""
+        self, folder: Path, services: str | None = SERVICES, broker: str = "", listen: str = "mqtt://127.0.0.1:0", interchange: str = ""
     ) -> None:
         folder.mkdir(exist_ok=True)
-        (folder / "services.toml").write_text(services)
-        text = f'listen = ["{listen}"]\ndata = "data"\n{broker}\n[interchange]\nservices = "services.toml"\n{interchange}\n'
+        if services is not None:
+            (folder / "services.toml").write_text(services)
+        named = "" if services is None else 'services = "services.toml"\n'
+        text = f'listen = ["{listen}"]\ndata = "data"\n{broker}\n[interchange]\n{named}{interchange}\n'
         self.config = parse(tomllib.loads(text), "test", folder)
         self.inside = Interchange(self.config)
         self.broker = Broker(self.config)
