@@ -60,7 +60,7 @@ def load(path: Path, site: str) -> Registry:
 
 def tables(path: Path) -> dict[str, dict[str, Any]]:
     """The tables of a file, by service, each as the directory takes it. Raises ConfigError."""
-    load(path, "")
+    load(path, "here")
     return dict(read(path).section("services").table)
 
 
@@ -72,7 +72,7 @@ def read_profile(name: str, profile: Mapping[str, Any], site: str, revision: int
 def check_profile(name: str, profile: Mapping[str, Any]) -> str | None:
     """Why a table cannot be that of a service; None: it can."""
     try:
-        read_profile(name, profile, "", 0)
+        read_profile(name, profile, "here", 0)
     except ConfigError as error:
         return str(error)
     return None
