@@ -79,7 +79,7 @@ _OWN = "below metabroker/response/ subscribe to your own client identifier, with
 
 class Access:
     """Decisions of one broker. settings: of the metabroker's rule; None: there is none. attached: clients of this process that stand for
-    brokers outside ([[attach]]).
+    brokers outside ([[attach]]), and the interchange.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Access:
         if inside or (client_id != self.client and client_id not in self.attached):
             return None
         if client_id in self.attached:
-            refusal = Reason.NOT_AUTHORIZED, "this client identifier is that of an attached broker"
+            refusal = Reason.NOT_AUTHORIZED, "this client identifier is that of a client inside this broker"
         elif self._settings is None:
             return None
         elif self._settings.inside is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.address import is_loopback
 from ...base.settings import Section
 from .http import HttpAddress, http_address
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+RIGHT = 'give a list of networks, such as ["10.1.0.0/16"]'
 
 
 @dataclass(slots=True)
@@ -18,6 +22,7 @@ class InterchangeSettings:
     services: the file of services; None: the directory of the broker has them.
     retention: seconds that an ended call is known. ended: ended calls that are known at most.
     http: where its HTTP face listens; None: it has none.
+    push_networks: where pushes may go beside public addresses. push_ca: authorities of receivers beside the system's.
     """
 
     file: str
@@ -25,6 +30,8 @@ class InterchangeSettings:
     retention: float = 3600.0
     ended: int = 100_000
     http: HttpAddress | None = None
+    push_networks: tuple[Network, ...] = ()
+    push_ca: Path | None = None
 
     @classmethod
     def of(cls, section: Section, folder: Path | None) -> InterchangeSettings:
@@ -38,5 +45,15 @@ class InterchangeSettings:
             settings.http = http_address(section, "http", ("http", "https"))
             if not settings.http.tls and not is_loopback(settings.http.host):
                 raise section.error("http", "passwords would travel in the clear: give a loopback address, or https")
+        settings.push_networks = tuple(_network(section, one) for one in section.strings("push_networks", [], RIGHT))
+        if section.has("push_ca"):
+            settings.push_ca = section.path_of("push_ca", folder, "give a PEM file of authorities")
         section.done()
         return settings
+
+
+def _network(section: Section, text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        raise section.error("push_networks", RIGHT) from None

@@ -51,12 +51,13 @@ class Login:
 
 
 class Line(asyncio.Protocol):
-    """See the module. pings: whether the broker may be gone without a word."""
+    """See the module. pings: whether the broker may be gone without a word. client: identifier; empty: the broker makes one up."""
 
-    def __init__(self, login: Login, pings: bool) -> None:
+    def __init__(self, login: Login, pings: bool, client: str = "") -> None:
         self._loop = asyncio.get_running_loop()
         self._login = login
         self._pings = pings
+        self._client = client
         self._framer = Framer(LARGEST)
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._serial = 0
@@ -81,7 +82,7 @@ class Line(asyncio.Protocol):
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         properties: Properties = {Property.RECEIVE_MAXIMUM: LEASES, Property.REQUEST_PROBLEM_INFORMATION: 1}
         keep_alive = int(2 * PING) if self._pings else 0
-        self._send(Connect("", 5, True, keep_alive, self._login.user, self._login.password, properties=properties))
+        self._send(Connect(self._client, 5, True, keep_alive, self._login.user, self._login.password, properties=properties))
 
     def data_received(self, data: bytes) -> None:
         self._silent = False

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.extras import install
-from ...base.interchange import ANSWER, INBOX, POST
+from ...base.interchange import ANSWER, CLIENT, INBOX, POST
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
     from .faces import Faces
+    from .pushing import Pushing, Put
 
 log = logging.getLogger("mqmesh.interchange")
 
@@ -82,6 +83,7 @@ class Interchange:
         self._declare(config.queues)
         self._homes: Homes | None = None
         self.faces: Faces | None = None
+        self._pushing: Pushing | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
 
@@ -132,6 +134,8 @@ class Interchange:
         if self._settings.http is not None:
             self.faces = _faces(broker, self._settings, self.now)
             self.faces.start()
+        self._broker = broker
+        self._push()
         if self._directory is not None:
             self._directory.begin(self._context.loop, self._take_registry)
         log.info("event=interchange-started services=%d calls=%d", len(self.registry.services), len(self.exchange.calls))
@@ -157,11 +161,24 @@ class Interchange:
         for service in registry.services.values():
             if service.has_inbox_at(self._site) and INBOX + service.name not in self._queues.settings.rules:
                 self._queues.begin(INBOX + service.name, Rules(), [])
+        try:
+            self._push()
+        except StartError as error:
+            log.error("event=reload-failed text=%s", error)
+
+    def _push(self) -> None:
+        """Push to the services that are to be pushed to now. Raises StartError."""
+        if self._pushing is None and any(one.push is not None for one in self.registry.services.values()):
+            self._pushing = _pushing(self._broker, self._settings, self._put_as, self._keeping, self.now)
+        if self._pushing is not None:
+            self._pushing.renew(self.registry)
 
     async def end(self) -> None:
         """See `EmbeddedClient`."""
         if self.faces is not None:
             await self.faces.stop()
+        if self._pushing is not None:
+            await self._pushing.stop()
         if self._timer is not None:
             self._timer.cancel()
         if self._directory is not None:
@@ -177,6 +194,8 @@ class Interchange:
     def _may_take(self, session: Session, name: str) -> bool:
         """Whether a client takes messages from the inbox of a service."""
         service = self.registry.services.get(name)
+        if session.client_id == CLIENT + self._site:
+            return service is not None
         return service is not None and service.is_spoken_for_by(self._guard.user_of(session))
 
     def _posted(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
@@ -270,12 +289,16 @@ class Interchange:
         service = self.registry.services.get(one.service)
         payload, block = mqtt.written(one.message, service is not None and service.as_json)
         life = None if one.expires is None else max(1, -(-(one.expires - self.now()) // 1000))
-        name = INBOX + one.service
+        return self._put_as(one.service, payload, block, life)
+
+    def _put_as(self, service: str, payload: bytes, block: bytes, life: int | None) -> bool:
+        """The same of a message in the form in which it is delivered."""
+        name = INBOX + service
         run = Run(name.encode(), 1, False, [payload], block, life, received=self._context.now)
         try:
             self._queues.publishers.put(name, PUBLISHER, None, run, properties_of(block), by_store=True)
         except Refused as refused:
-            log.warning("event=inbox-refuses service=%s call=%s text=%s", quoted(one.service), one.message.header.call, refused.text)
+            log.warning("event=inbox-refuses service=%s text=%s", quoted(service), refused.text)
             return False
         return True
 
@@ -327,6 +350,18 @@ def _directory(config: BrokerConfig) -> DirectoryRegistry:
 def _file(settings: InterchangeSettings) -> Path:
     assert settings.services is not None
     return settings.services
+
+
+def _pushing(broker: Broker, settings: InterchangeSettings, put: Put, keeping: Keeping, now: Callable[[], int]) -> Pushing:
+    """What pushes to its services. Raises StartError."""
+    try:
+        from .pushing import Pushing
+    except ImportError as error:
+        raise StartError(f"delivery = push needs more packages: {install('http')} ({error})") from error
+    try:
+        return Pushing(broker, settings, put, keeping, now)
+    except OSError as error:
+        raise StartError(f"interchange.push_ca: {error}") from error
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

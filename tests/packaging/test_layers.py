@@ -92,7 +92,7 @@ RANKS = {
         "calls faces registry",
         "rules",
         "message",
-        "deadlines identifiers reading",
+        "deadlines identifiers reading windows",
         "refusals",
     ),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
