@@ -43,6 +43,7 @@ class Step:
     context: variables that it is told.
     recipient: the recipient whose part of the route this is; empty: the part of the sender.
     topic, expires: what rules have made of those of the header; None: nothing. expires: milliseconds since 1970.
+    revision: of the service's rules that made it.
     dynamic: the service's rules are to be evaluated when the message comes to it (`route.py`).
     chain, path: the services that invoked each other up to this one, and which invocation of each; `route.py` goes by them.
     """
@@ -55,17 +56,23 @@ class Step:
     dynamic: bool = False
     chain: tuple[str, ...] = ()
     path: tuple[int, ...] = ()
+    revision: int = 0
 
 
 @dataclass(slots=True)
 class Hop:
-    """One delivery. given, ended: milliseconds since 1970; 0: not yet. acknowledged: the service has said that it has it."""
+    """One delivery. given, ended: milliseconds since 1970; 0: not yet. acknowledged: the service has said that it has it.
+
+    kind: of the message. size: bytes of its parts, as the service sees them.
+    """
 
     id: str
     service: str
     given: int
     ended: int = 0
     acknowledged: int = 0
+    kind: str = ""
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -104,7 +111,10 @@ class Branch:
 
 @dataclass(slots=True)
 class Call:
-    """A request or a notification, and all that followed. header: as it was posted, without identifiers. ended: 0 while it is open."""
+    """A request or a notification, and all that followed. header: as it was posted, without identifiers. ended: 0 while it is open.
+
+    identifiers: what services call its messages by: service, name and value of each.
+    """
 
     id: str
     session: str
@@ -113,6 +123,7 @@ class Call:
     expires: int
     branches: list[Branch]
     ended: int = 0
+    identifiers: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def request(self) -> bool:
@@ -189,20 +200,21 @@ def pack(call: Call) -> bytes:
             [_packed(one) for one in branch.back],
             branch.state.value,
             branch.at,
-            [[one.id, one.service, one.given, one.ended, one.acknowledged] for one in branch.hops],
+            [[one.id, one.service, one.given, one.ended, one.acknowledged, one.kind, one.size] for one in branch.hops],
             None if branch.message is None else pack_message(branch.message),
             branch.code,
             branch.reason,
         ]
         for branch in call.branches
     ]
-    found: bytes = msgpack.packb([call.id, call.session, call.header.fields(), call.created, call.expires, call.ended, branches])
+    said = [call.id, call.session, call.header.fields(), call.created, call.expires, call.ended, branches, call.identifiers]
+    found: bytes = msgpack.packb(said)
     return found
 
 
 def unpack(value: bytes) -> Call:
     """The same back. ValueError, TypeError, KeyError or Refusal for what is none."""
-    id, session, fields, created, expires, ended, branches = msgpack.unpackb(value)
+    id, session, fields, created, expires, ended, branches, *later = msgpack.unpackb(value)
     found = [
         Branch(
             tuple(map(_step, out)),
@@ -216,16 +228,17 @@ def unpack(value: bytes) -> Call:
         )
         for out, back, state, at, hops, message, code, reason in branches
     ]
-    return Call(id, session, read_header(fields, posted=False), created, expires, found, ended)
+    identifiers = tuple(map(tuple, later[0])) if later else ()  # earlier releases have none
+    return Call(id, session, read_header(fields, posted=False), created, expires, found, ended, identifiers)
 
 
 def _packed(step: Step) -> list[Any]:
     visible = None if step.to.visible is None else sorted(step.to.visible)
-    rest = [step.recipient, step.topic, step.expires, step.dynamic, step.chain, step.path]
+    rest = [step.recipient, step.topic, step.expires, step.dynamic, step.chain, step.path, step.revision]
     return [step.to.service, dict(step.to.arguments), visible, dict(step.context), *rest]
 
 
 def _step(found: list[Any]) -> Step:
-    service, arguments, visible, context, recipient, topic, expires, dynamic, chain, path = found
+    service, arguments, visible, context, recipient, topic, expires, dynamic, chain, path, *later = found
     to = Declaration(service, arguments, None if visible is None else frozenset(visible))
-    return Step(to, context, recipient, topic, expires, dynamic, tuple(chain), tuple(path))
+    return Step(to, context, recipient, topic, expires, dynamic, tuple(chain), tuple(path), *later)

@@ -85,6 +85,7 @@ class Save:
 
 
 Action = Deliver | Save
+Identified = tuple[tuple[str, str, str], ...]  # service, name, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +156,22 @@ class Exchange:
 
     # What comes
 
-    def post(self, message: Message, now: int, vouched: bool = False) -> Verdict:
+    def post(self, message: Message, now: int, vouched: bool = False, identifiers: Identified = ()) -> Verdict:
         """Take a message whose sender is proved. vouched: the home of its session says that the sender takes part in it.
+
+        identifiers: what services call the message by.
 
         Raises Refusal, and Elsewhere; nothing is changed then.
         """
         match message.header.kind:
             case Kind.REQUEST | Kind.NOTIFICATION:
-                return self._begin(message, now, vouched)
+                return self._begin(message, now, vouched, identifiers)
             case Kind.CANCEL:
                 return self._cancel(message.header, now)
             case Kind.ACKNOWLEDGE:
                 return self._acknowledge(message.header, now)
             case _:
-                return self._answer(message, now)
+                return self._answer(message, now, identifiers)
 
     def takes_part(self, service: str, session: str) -> bool:
         """Whether a service has sent or got a message of a session that is known here."""
@@ -200,7 +203,7 @@ class Exchange:
 
     # Requests and notifications
 
-    def _begin(self, message: Message, now: int, vouched: bool) -> Verdict:
+    def _begin(self, message: Message, now: int, vouched: bool, identifiers: Identified) -> Verdict:
         header = message.header
         expires = now + DEFAULT_EXPIRY if header.expires is None else header.expires
         if expires <= now:
@@ -216,7 +219,7 @@ class Exchange:
         if not session:
             session = self.ids.session(now)
         posted = replace(header, session="", call="", hop="", expires=expires)
-        call = Call(fresh.pop(0), session, posted, now, expires, [Branch(way) for way in ways])
+        call = Call(fresh.pop(0), session, posted, now, expires, [Branch(way) for way in ways], identifiers=identifiers)
         self._know(call)
         for branch in call.branches:
             self._give(call, branch, message, fresh, now)
@@ -243,7 +246,7 @@ class Exchange:
 
     # What follows
 
-    def _answer(self, message: Message, now: int) -> Verdict:
+    def _answer(self, message: Message, now: int, identifiers: Identified) -> Verdict:
         """A response, or an error instead of one."""
         header = message.header
         call, branch, hop = self._find(header, Code.NO_REQUEST)
@@ -260,6 +263,7 @@ class Exchange:
             self._step(call, branch, Input.ERROR, fresh, now, header.code or Code.SERVICE_ERROR, header.reason)
         else:
             self._go_on(call, branch, message, now)
+        call.identifiers = tuple(dict.fromkeys((*call.identifiers, *identifiers)))
         self._keep(call, now)
         return Verdict(call.session, call.id)
 
@@ -381,7 +385,7 @@ class Exchange:
         if step.topic is not None:
             header = replace(header, topic=step.topic)
         sent = delivered(replace(message, header=header), to, call.session, call.id, hop.id, step.context)
-        self._actions.append(Deliver(step.to.service, sent, expires))
+        self._deliver(hop, sent, expires)
 
     def _respond(self, call: Call, branch: Branch, kind: Kind, message: Message, fresh: list[str], now: int) -> None:
         """Deliver to the sender: the response, or the error."""
@@ -396,7 +400,11 @@ class Exchange:
         sent = delivered(replace(message, header=header), Declaration(sender), call.session, call.id, hop.id, {})
         if call.header.handle:  # the sender's own name for it
             sent = replace(sent, header=replace(sent.header, handle=call.header.handle))
-        self._actions.append(Deliver(sender, sent, max(call.expires, now + DEFAULT_EXPIRY)))
+        self._deliver(hop, sent, max(call.expires, now + DEFAULT_EXPIRY))
+
+    def _deliver(self, hop: Hop, sent: Message, expires: int) -> None:
+        hop.kind, hop.size = sent.header.kind.value, sum(len(part.data) for part in (sent.body, *sent.attachments))
+        self._actions.append(Deliver(hop.service, sent, expires))
 
     def _hop(self, call: Call, branch: Branch, service: str, fresh: list[str], now: int) -> Hop:
         hop = Hop(fresh.pop(0), service, now)
@@ -416,7 +424,7 @@ class Exchange:
             header = Header(Kind.CANCEL, call.header.sender, call=call.id, topic=call.header.topic, reason=reason)
             hop = self._hop(call, branch, holder, fresh, now)
             sent = delivered(Message(header, Part(b"")), Declaration(holder), call.session, call.id, hop.id, {})
-            self._actions.append(Deliver(holder, sent, call.expires))
+            self._deliver(hop, sent, call.expires)
         elif call.request:
             about = Header(Kind.ERROR, branch.recipient, call=call.id, code=branch.code, reason=reason)
             self._respond(call, branch, Kind.ERROR, Message(about, Part(b"")), fresh, now)

@@ -305,7 +305,8 @@ class Calculation:
         topic = None if state.topic == self._header.topic else state.topic
         expires = None if state.expires == self._header.expires else state.expires
         context = {**frame.context, **frame.told}
-        return Step(frame.to, context, "", topic, expires, dynamic, frame.chain, frame.path)
+        revision = self._services.routing(frame.to.service).revision
+        return Step(frame.to, context, "", topic, expires, dynamic, frame.chain, frame.path, revision)
 
     def _seen(self, frame: Frame, state: State) -> Facts:
         """The header as the rules of a service see it."""

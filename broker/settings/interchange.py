@@ -20,7 +20,7 @@ class InterchangeSettings:
 
     file: the broker's file, for errors.
     services: the file of services; None: the directory of the broker has them.
-    retention: seconds that an ended call is known. ended: ended calls that are known at most.
+    retention: seconds that an ended call is known. kept: seconds that queries find it. ended: ended calls that are known at most.
     http: where its HTTP face listens; None: it has none.
     push_networks: where pushes may go beside public addresses. push_ca: authorities of receivers beside the system's.
     """
@@ -28,6 +28,7 @@ class InterchangeSettings:
     file: str
     services: Path | None = None
     retention: float = 3600.0
+    kept: float = 31 * 86400.0
     ended: int = 100_000
     http: HttpAddress | None = None
     push_networks: tuple[Network, ...] = ()
@@ -40,6 +41,7 @@ class InterchangeSettings:
         if section.has("services"):
             settings.services = section.path_of("services", folder, "give the path of a file with services")
         settings.retention = section.seconds("retention", 1, 31_622_400, settings.retention)
+        settings.kept = section.seconds("kept", 60, 10 * 31_622_400, settings.kept)
         settings.ended = section.whole("ended", 0, 10_000_000, settings.ended)
         if section.has("http"):
             settings.http = http_address(section, "http", ("http", "https"))

@@ -176,7 +176,10 @@ def _identifiers(one: Section) -> dict[str, Any]:
     given = one.section("identifiers").table
     if len(given) > 16:
         raise one.error("identifiers", "give at most 16")
-    return {name: read_place(place, f"identifiers.{name}") for name, place in given.items()}
+    found = {name: read_place(place, f"identifiers.{name}") for name, place in given.items()}
+    if any(place.source not in ("json", "xml") for place in found.values()):
+        raise one.error("identifiers", 'give places in a body or an attachment, such as {json = "$.order.id"}')
+    return found
 
 
 def _check_shown(one: Section) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...base.wildcards import fits
+from ..message import Message
 from ..refusals import Code, Refusal
 from ..rules.paths import Path
 from ..rules.routing import NO_RULES, Routing
+from ..rules.view import Content
 
 ANYBODY = "*"
 MQTT, POLL, PUSH = "mqtt", "poll", "push"  # how a service gets its messages
@@ -106,6 +108,17 @@ class Registry:
         if said is None and mine:
             raise Refusal(Code.NOT_THE_SENDER, "sender is missing", f"say which one posts: {', '.join(mine[:10])}")
         raise Refusal(Code.NOT_THE_SENDER, f"sender: {str(said)[:200]!r} is not a service of this user", "post as a service of yours")
+
+    def identified(self, message: Message) -> tuple[tuple[str, str, str], ...]:
+        """What its sender and its recipients call a message by: service, name and value of each (l. 254)."""
+        header = message.header
+        known = (self.services.get(name) for name in dict.fromkeys((header.sender, *(one.service for one in header.recipients))))
+        wanted = [one for one in known if one is not None and one.identifiers]
+        if not wanted:
+            return ()
+        content = Content(message)
+        found = [(one.name, name, content.text(place)) for one in wanted for name, place in one.identifiers.items()]
+        return tuple((service, name, value) for service, name, value in found if value)
 
     def routing(self, service: str) -> Routing:
         """The rules of a service. A sender that is gone since has none."""

@@ -108,6 +108,18 @@ class Content:
             return self._known[look]
         return typed(self._raw(path, part), look)
 
+    def text(self, path: Path) -> str:
+        """What a place in a part says, as a text of at most 255 characters; empty: nothing, or a part that is too large."""
+        part = self._message.body if not path.attachment else self.part(path.attachment)
+        if part is None or len(part.data) > self._large or path.source not in ("json", "xml"):
+            return ""
+        raw = self._raw(path, part)
+        if isinstance(raw, etree._Element):
+            raw = character_data(raw)
+        if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+            return ""
+        return str(raw)[:255]
+
     def _raw(self, path: Path, part: Part) -> Any:
         name = path.attachment
         if path.source == "json":

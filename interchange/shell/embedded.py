@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.extras import install
-from ...base.interchange import ANSWER, CLIENT, INBOX, POST
+from ...base.interchange import ANSWER, CLIENT, INBOX, POST, QUERY
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
@@ -33,6 +34,7 @@ from ...broker.server import StartError
 from ...directory.clients import Clients
 from ...mqtt.batch.run import Run
 from ...store.base import StoreError
+from ..correlation.questions import read_question
 from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
 from ..faces import mqtt
 from ..identifiers import Identifiers, first_count
@@ -42,6 +44,7 @@ from ..registry.directory import DirectoryRegistry
 from ..registry.file import load
 from ..registry.records import Registry
 from ..rule_routes import RuleRoutes
+from .correlation import Correlation
 from .homes import Homes, Told
 from .keeping import Keeping
 from .outbox import Outbox
@@ -82,6 +85,7 @@ class Interchange:
         self.registry = self._directory.registry() if self._directory is not None else load(_file(settings), config.name)
         self._declare(config.queues)
         self._homes: Homes | None = None
+        self._correlation: Correlation | None = None
         self.faces: Faces | None = None
         self._pushing: Pushing | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -123,8 +127,21 @@ class Interchange:
         except (ValueError, TypeError, KeyError, Refusal) as error:
             raise StartError(f"interchange: its calls in the store cannot be read: {error}") from error
         site.router.services[POST] = self._posted
+        self._correlate(broker.config, home, kept.calls)
         site.queues.may_take = self._may_take
         self.wait()
+
+    def _correlate(self, config: BrokerConfig, home: int, calls: list[bytes]) -> None:
+        """Keep what becomes of messages for queries; a broker without a data folder keeps nothing. Raises StartError."""
+        if config.data is None:
+            return
+        try:
+            retention = int(1000 * self._settings.kept)
+            self._correlation = Correlation(config.data, home, retention, self.now, self._homes.mesh if self._homes is not None else None)
+        except (OSError, sqlite3.Error) as error:
+            raise StartError(f"interchange: {config.data}: its tables cannot be opened: {error}") from error
+        self._correlation.note_all(calls)
+        self._router.services[QUERY] = self._queried
 
     async def begin(self, broker: Broker) -> None:
         """See `EmbeddedClient`."""
@@ -183,6 +200,8 @@ class Interchange:
             self._timer.cancel()
         if self._directory is not None:
             self._directory.end()
+        if self._correlation is not None:
+            self._correlation.close()
 
     def now(self) -> int:
         """See `Here`: milliseconds since 1970; in one process they do not go back."""
@@ -224,6 +243,8 @@ class Interchange:
 
     def _note(self, connection: Connection, refusal: Refusal) -> None:
         who = quoted(connection.client_id), quoted(connection.user)
+        if self._correlation is not None:
+            self._correlation.note_refused(connection.user or "", connection.client_id, refusal)
         log.info("event=post-refused code=%s client=%s user=%s text=%s", refusal.code, *who, quoted(refusal.what[:200]))
 
     def _decide_somewhere(self, message: Message, told: Told) -> dict[str, Any] | None:
@@ -243,7 +264,7 @@ class Interchange:
         if 0 < (ahead := self.exchange.ids.ahead(now, ROOM)) <= PAUSE:  # this millisecond has too few for all that come in it
             time.sleep(ahead / 1000)
             now = self.now()
-        verdict = self.exchange.post(message, now, vouched)
+        verdict = self.exchange.post(message, now, vouched, self.registry.identified(message))
         self._carry_out()
         return _told(verdict)
 
@@ -272,6 +293,23 @@ class Interchange:
         for target in own_targets(self._router, connection, topic):
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
+    def _queried(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
+        """Take what a client asks about messages: for each question why it is refused; None: it is not."""
+        assert self._correlation is not None
+        refusals: list[str | None] = []
+        for payload in run.payloads:
+            told = partial(self._answer, connection, *reply_to(connection, properties, ANSWER))
+            try:
+                mine = sorted({one.partition("/")[0] for one in self.registry.of(connection.user)})
+                if not mine:
+                    raise Refusal(Code.NOT_PERMITTED, "this user acts as no service", "ask as a user of a service")
+                self._correlation.ask(mine, read_question(bytes(payload)), told)
+                refusals.append(None)
+            except Refusal as refusal:
+                refusals.append(str(refusal))
+                told(dict(refusal.fields()))
+        return refusals
+
     # What follows
 
     def _carry_out(self) -> None:
@@ -279,6 +317,8 @@ class Interchange:
         for action in self.exchange.take():
             if isinstance(action, Save):
                 self._keeping.put_call(action.call, action.value)
+                if self._correlation is not None and action.value is not None:
+                    self._correlation.note(action.call, action.value)
             else:
                 self._outbox.deliver(action)
         self._keeping.put_counts(self._born, self.exchange.ids.last)

@@ -66,7 +66,7 @@ class Homes:
     def __init__(self, here: Here, keeping: Keeping, mesh: MeshShell) -> None:
         self._here = here
         self._keeping = keeping
-        self._mesh = mesh
+        self._mesh = self.mesh = mesh
         self._posts = mesh.peer_messages
         self._pending: dict[bytes, Told] = {}
         self.waiting: dict[bytes, Message] = {}

@@ -87,6 +87,7 @@ RANKS = {
         "__init__",
         "shell",
         "gateway",
+        "correlation",
         "exchange explain rule_routes",
         "route",
         "calls faces registry",

@@ -1,0 +1,201 @@
+"""The tables of one home, in an SQLite file of their own: they may be behind the exchange for a moment, and never ahead of it.
+
+    calls         a call, with its hops as JSON; sessions are what calls of one session say together
+    participants  which services take part in a call
+    seen          which organisation may look at a call: one of its services takes part in a call of the same session (l. 264)
+    identifiers   what services call a message by an identifier of their own (l. 254)
+    refused       posts that were refused (l. 208)
+    erased        services whose names are taken out of calls of before a time
+
+Rows are written over by their identifiers, so that what is written twice is there once. Queries begin at the asker's own rows: what is
+not there and what is another's cost the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..calls import Call
+from .questions import Question
+from .rows import shown, status_of
+
+BUSY = 10.0  # seconds that one waits for another
+_TABLES = """
+CREATE TABLE IF NOT EXISTS calls (
+    call TEXT PRIMARY KEY, session TEXT NOT NULL, created INTEGER NOT NULL, ended INTEGER NOT NULL, status TEXT NOT NULL,
+    shown TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS calls_by_session ON calls (session, created);
+CREATE INDEX IF NOT EXISTS calls_by_time ON calls (created);
+CREATE TABLE IF NOT EXISTS participants (call TEXT, service TEXT, session TEXT NOT NULL, hop INTEGER NOT NULL, PRIMARY KEY (call, service))
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS members (session TEXT, organisation TEXT, PRIMARY KEY (session, organisation)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS seen (organisation TEXT, created INTEGER, call TEXT, PRIMARY KEY (organisation, created, call)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS seen_by_call ON seen (call);
+CREATE TABLE IF NOT EXISTS identifiers (
+    organisation TEXT, name TEXT, value TEXT, call TEXT, service TEXT, PRIMARY KEY (organisation, name, value, call, service)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS identifiers_by_call ON identifiers (call);
+CREATE TABLE IF NOT EXISTS erased (service TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS refused (number INTEGER PRIMARY KEY, at INTEGER NOT NULL, user TEXT, client TEXT, code TEXT, what TEXT);
+CREATE INDEX IF NOT EXISTS refused_by_time ON refused (at);
+"""
+
+Refused = tuple[int, str, str, str, str]  # when, user, client, code, what
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection to the file, for one thread at a time. Raises sqlite3.Error."""
+    connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables."""
+    connection.executescript(_TABLES)
+
+
+def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Iterable[Refused] = ()) -> None:
+    """Write calls as they are now, and posts that were refused, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for call in calls:
+            _write(connection, call)
+        connection.executemany("INSERT INTO refused (at, user, client, code, what) VALUES (?, ?, ?, ?, ?)", refused)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _write(connection: sqlite3.Connection, call: Call) -> None:
+    made: dict[str, Any] = shown(call)
+    erased = f"SELECT service FROM erased WHERE at >= ? AND service IN ({_marks(services := sorted(call.services))})"
+    gone = {row[0] for row in connection.execute(erased, (call.created, *services))}
+    for service in gone:
+        made = _without(made, service)
+    row = (call.id, call.session, call.created, call.ended, status_of(call), json.dumps(made, ensure_ascii=False))
+    connection.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?)", row)
+    with_hop = {hop.service for hop in call.hops()}
+    parts = [(call.id, service, call.session, service in with_hop) for service in services if service not in gone]
+    connection.executemany("INSERT OR REPLACE INTO participants VALUES (?, ?, ?, ?)", parts)
+    for organisation in {service.partition("/")[0] for service in call.services}:
+        if connection.execute("INSERT OR IGNORE INTO members VALUES (?, ?)", (call.session, organisation)).rowcount:
+            of_session = "INSERT OR IGNORE INTO seen SELECT ?, created, call FROM calls WHERE session = ?"
+            connection.execute(of_session, (organisation, call.session))
+    of_call = "INSERT OR IGNORE INTO seen SELECT organisation, ?, ? FROM members WHERE session = ?"
+    connection.execute(of_call, (call.created, call.id, call.session))
+    names = [(service.partition("/")[0], name, value, call.id, service) for service, name, value in call.identifiers if service not in gone]
+    connection.executemany("INSERT OR IGNORE INTO identifiers VALUES (?, ?, ?, ?, ?)", names)
+
+
+def takes_part(connection: sqlite3.Connection, organisations: Sequence[str], session: str) -> bool:
+    """Whether a service of these organisations takes part in a session here."""
+    asked = f"SELECT 1 FROM members WHERE session = ? AND organisation IN ({_marks(organisations)})"
+    return connection.execute(asked, (session, *organisations)).fetchone() is not None
+
+
+def find(connection: sqlite3.Connection, organisations: Sequence[str], question: Question, vouched: bool = False) -> list[dict[str, Any]]:
+    """Calls that these organisations may look at, the latest first.
+
+    vouched: another home says that one of them takes part in the session that is asked for.
+    """
+    values: list[Any] = []
+    if vouched:
+        source, wanted = "calls AS c", ["c.session = ?"]
+        values.append(question.session)
+    else:
+        source = "(SELECT DISTINCT created, call FROM seen WHERE organisation IN ({marks}){period}) AS s JOIN calls AS c USING (call)"
+        period = "".join(f" AND created {sign} ?" for sign, at in ((">=", question.since), ("<", question.until)) if at is not None)
+        source = source.format(marks=_marks(organisations), period=period)
+        values += [*organisations, *(at for at in (question.since, question.until) if at is not None)]
+        wanted = ["1"]
+    for column, value in (("session", question.session), ("call", question.call), ("status", question.status)):
+        if value:
+            wanted.append(f"c.{column} = ?")
+            values.append(value)
+    for service, hop in ((question.service, ""), (question.route, " AND p.hop")):
+        if service:
+            wanted.append(f"EXISTS (SELECT 1 FROM participants AS p WHERE p.call = c.call AND p.service = ?{hop})")
+            values.append(service)
+    if question.identifier is not None:
+        given = f"SELECT call FROM identifiers WHERE organisation IN ({_marks(organisations)}) AND name = ? AND value = ?"
+        wanted.append(f"c.call IN ({given})")
+        values += [*organisations, *question.identifier]
+    if question.after is not None:
+        wanted.append("(c.created, c.call) < (?, ?)")
+        values += question.after
+    text = f"SELECT c.call, c.shown FROM {source} WHERE {' AND '.join(wanted)} ORDER BY c.created DESC, c.call DESC LIMIT ?"
+    rows = connection.execute(text, (*values, question.limit + 1)).fetchall()
+    return [_for(connection, organisations, json.loads(found), call) for call, found in rows]
+
+
+def _for(connection: sqlite3.Connection, organisations: Sequence[str], found: dict[str, Any], call: str) -> dict[str, Any]:
+    """A call as somebody may see it: a handle, and identifiers, are of those who gave them."""
+    if found["sender"].partition("/")[0] not in organisations:
+        found.pop("handle", None)
+    given = f"SELECT name, value, service FROM identifiers WHERE call = ? AND organisation IN ({_marks(organisations)})"
+    rows = connection.execute(given, (call, *organisations))
+    names = [{"name": name, "value": value, "service": service} for name, value, service in rows]
+    return found | ({"identifiers": names} if names else {})
+
+
+def erase(connection: sqlite3.Connection, service: str, now: int) -> int:
+    """Take out what a service calls messages by, and its name from every call: how many calls it was in. The calls stay for the others."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        calls = [row[0] for row in connection.execute("SELECT call FROM participants WHERE service = ?", (service,))]
+        for call in calls:
+            (text,) = connection.execute("SELECT shown FROM calls WHERE call = ?", (call,)).fetchone()
+            made = json.dumps(_without(json.loads(text), service), ensure_ascii=False)
+            connection.execute("UPDATE calls SET shown = ? WHERE call = ?", (made, call))
+        connection.execute("INSERT OR REPLACE INTO erased VALUES (?, ?)", (service, now))
+        connection.execute("DELETE FROM participants WHERE service = ?", (service,))
+        connection.execute("DELETE FROM identifiers WHERE service = ?", (service,))
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    return len(calls)
+
+
+ERASED = "erased"
+
+
+def _without(value: Any, service: str) -> Any:
+    """Plain values in which a service is not named; its handle goes too."""
+    if isinstance(value, dict):
+        mine = value.get("sender") == service
+        return {key: _without(one, service) for key, one in value.items() if not (mine and key == "handle")}
+    if isinstance(value, list):
+        return [_without(one, service) for one in value]
+    return ERASED if value == service else value
+
+
+def forget(connection: sqlite3.Connection, before: int, most: int = 10_000) -> int:
+    """Take out calls that ended, and posts that were refused, before a time: how many calls. At most `most` at once."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        old = "SELECT call, session FROM calls WHERE created < ? AND ended AND ended < ? LIMIT ?"
+        gone = connection.execute(old, (before, before, most)).fetchall()
+        calls = [(call,) for call, _ in gone]
+        for table in ("calls", "participants", "seen", "identifiers"):
+            connection.executemany(f"DELETE FROM {table} WHERE call = ?", calls)
+        left = "DELETE FROM members WHERE session = ? AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.session = members.session)"
+        connection.executemany(left, {(session,) for _, session in gone})
+        connection.execute("DELETE FROM refused WHERE at < ?", (before,))
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    return len(gone)
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,278 @@
+"""Correlation in the broker's process: a thread writes the tables, another answers queries; queries from any site are put to all homes.
+
+The exchange's calls are written within a moment of their commit. What a kill loses of that is written anew at the start: the store of the
+broker knows each call for longer.
+
+A client asks at `interchange/query`. The entry says which homes have not answered: those out of reach at once, others after PATIENCE. Who
+asks for a session gets all of it from every home, if one home knows a service of the asker's organisation in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from ...base.quoting import quoted
+from ...mqtt.errors import UsageError
+from ..calls import unpack
+from ..correlation import tables
+from ..correlation.questions import Question, cursor_of
+from ..identifiers import home_of
+from ..refusals import Code, Refusal
+
+if TYPE_CHECKING:
+    from ...broker.mesh.shell import MeshShell
+
+log = logging.getLogger("mqmesh.interchange")
+
+FILE = "correlation.db"
+SOON = 0.05  # seconds that calls are gathered before they are written
+SWEEP = 600.0  # seconds between two looks at what is too old
+PATIENCE = 3.0  # seconds until a home that does not answer is named
+MOST_REFUSED = 10_000  # refused posts that wait to be written; more are counted only
+MOST_ASKED = 256  # queries that are being answered
+QUERY, FOUND = "interchange/query", "interchange/found"
+
+Told = Callable[[dict[str, Any]], None]
+Part = dict[str, Any]  # what one home says: rows, part (whether one of the organisations takes part)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A query that waits for homes. waiting: those that have not answered. vouched: the rows are asked for now."""
+
+    organisations: list[str]
+    question: Question
+    told: Told
+    waiting: set[int] = field(default_factory=set)
+    missing: dict[str, str] = field(default_factory=dict)
+    parts: dict[int, Part] = field(default_factory=dict)
+    vouched: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
+class Correlation:
+    """Of one home. folder: data folder. retention: milliseconds. now: milliseconds since 1970. Raises sqlite3.Error."""
+
+    def __init__(self, folder: Path, home: int, retention: int, now: Callable[[], int], mesh: MeshShell | None) -> None:
+        self._home, self._retention, self._now, self._mesh = home, retention, now, mesh
+        self._loop = asyncio.get_running_loop()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._writer, self._reader = tables.connect(folder / FILE), tables.connect(folder / FILE)
+        tables.prepare(self._writer)
+        self._writing = ThreadPoolExecutor(1, "interchange-correlation")
+        self._reading = ThreadPoolExecutor(1, "interchange-query")
+        self._calls: dict[str, bytes] = {}
+        self._refused: list[tables.Refused] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweeping = self._loop.call_later(SWEEP, self._sweep)
+        self._asked: dict[bytes, Asked] = {}
+        self._ended = False
+        if mesh is not None:
+            mesh.peer_messages.register(QUERY, _Taken(self._asked_by), ahead=True)
+            mesh.peer_messages.register(FOUND, _Taken(self._found), ahead=True)
+
+    def close(self) -> None:
+        """Write what is left, and let go of the file."""
+        for timer in (self._timer, self._sweeping, *(one.timer for one in self._asked.values())):
+            if timer is not None:
+                timer.cancel()
+        self._write()
+        self._ended = True
+        for pool in (self._writing, self._reading):
+            pool.shutdown()
+        for connection in (self._writer, self._reader):
+            connection.close()
+
+    # What is written
+
+    def note(self, call: str, value: bytes) -> None:
+        """A call is so now (`calls.pack`)."""
+        self._calls[call] = value
+        self._soon()
+
+    def note_all(self, values: Iterable[bytes]) -> None:
+        """What an earlier process knew of calls."""
+        self._calls.update((unpack(value).id, value) for value in values)
+        self._soon()
+
+    def note_refused(self, user: str, client: str, refusal: Refusal) -> None:
+        """A post was refused."""
+        if len(self._refused) < MOST_REFUSED:
+            self._refused.append((self._now(), user, client, refusal.code.value, refusal.what[:1000]))
+            self._soon()
+
+    def _soon(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(SOON, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        if self._calls or self._refused:
+            values, refused, self._calls, self._refused = list(self._calls.values()), self._refused, {}, []
+            self._writing.submit(self._written, values, refused)
+
+    def _written(self, values: list[bytes], refused: list[tables.Refused]) -> None:
+        try:
+            tables.write(self._writer, map(unpack, values), refused)
+        except (sqlite3.Error, ValueError, TypeError, KeyError, Refusal):
+            log.exception("event=correlation-not-written calls=%d", len(values))
+
+    def _sweep(self) -> None:
+        self._sweeping = self._loop.call_later(SWEEP, self._sweep)
+        self._writing.submit(tables.forget, self._writer, self._now() - self._retention)
+
+    # What is asked
+
+    def ask(self, organisations: list[str], question: Question, told: Told) -> None:
+        """Answer a query of a user who acts for these organisations. Raises Refusal."""
+        if len(self._asked) >= MOST_ASKED:
+            raise Refusal(Code.UNAVAILABLE, "too many queries are being answered", "ask again later")
+        self._write()  # who asks sees what was before
+        self._begin(Asked(organisations, question, told))
+
+    def _begin(self, asked: Asked) -> None:
+        token = secrets.token_bytes(12)
+        self._asked[token] = asked
+        homes = self._homes(asked)
+        asked.waiting = set(homes)
+        asked.parts = {}
+        body = [token, asked.organisations, asked.question.fields(), asked.vouched]
+        for home in homes:
+            if home == self._home:
+                self._look(body, partial(self._take, token, home))
+            elif not self._send(home, QUERY, body):
+                asked.waiting.discard(home)
+        asked.timer = self._loop.call_later(PATIENCE, self._late, token)
+        self._end_of(token)
+
+    def _homes(self, asked: Asked) -> list[int]:
+        """The homes that may know of it; those out of reach are named."""
+        if self._mesh is None:
+            return [self._home]
+        live = self._mesh.node.live()
+        wanted = {self._home, *(one.number for one in self._mesh.node.members())}
+        if asked.question.call:
+            wanted &= {home_of(asked.question.call)}
+        away = {home for home in wanted if home != self._home and not live >> home & 1}
+        asked.missing |= {self._mesh.node.name(home): "out of reach" for home in away}
+        return sorted(wanted - away)
+
+    def _send(self, home: int, kind: str, body: list[Any]) -> bool:
+        assert self._mesh is not None
+        try:
+            return self._mesh.peer_messages.send(1 << home, kind, msgpack.packb(body), expiry=int(PATIENCE) + 1)
+        except UsageError:
+            return False
+
+    def _take(self, token: bytes, home: int, part: Part) -> None:
+        asked = self._asked.get(token)
+        if asked is not None and home in asked.waiting:
+            asked.waiting.discard(home)
+            asked.parts[home] = part
+            self._end_of(token)
+
+    def _late(self, token: bytes) -> None:
+        asked = self._asked.get(token)
+        if asked is not None:
+            asked.missing |= {"here" if self._mesh is None else self._mesh.node.name(home): "no answer" for home in asked.waiting}
+            asked.waiting.clear()
+            self._end_of(token)
+
+    def _end_of(self, token: bytes) -> None:
+        """Tell what was found, or ask for the rest of a session, once nobody is waited for."""
+        asked = self._asked[token]
+        if asked.waiting:
+            return
+        del self._asked[token]
+        if asked.timer is not None:
+            asked.timer.cancel()
+        if asked.question.session and not asked.vouched and any(part["part"] for part in asked.parts.values()):
+            asked.vouched = True
+            self._begin(replace(asked, timer=None))
+            return
+        asked.told(_joined(asked))
+
+    # What homes say to each other
+
+    def _asked_by(self, origin: int, body: list[Any]) -> None:
+        self._write()
+
+        def then(part: Part) -> None:
+            self._send(origin, FOUND, [body[0], part])
+
+        self._look(body, then)
+
+    def _found(self, origin: int, body: list[Any]) -> None:
+        token, part = body
+        self._take(token, origin, part)
+
+    def _look(self, body: list[Any], then: Callable[[Part], None]) -> None:
+        """Look into the tables of this home in the reader's thread, behind all that is written."""
+
+        def look() -> Part:
+            _, organisations, fields, vouched = body
+            question = Question.of(fields)
+            if question.session and not vouched:
+                return {"part": tables.takes_part(self._reader, organisations, question.session), "rows": []}
+            return {"part": True, "rows": tables.find(self._reader, organisations, question, vouched)}
+
+        def go() -> None:
+            if not self._ended:
+                self._reading.submit(look).add_done_callback(lambda done: self._loop.call_soon_threadsafe(looked, done))
+
+        def looked(done: Any) -> None:
+            if done.exception() is not None:
+                log.error("event=query-failed error=%s", quoted(str(done.exception())))
+            else:
+                then(done.result())
+
+        self._writing.submit(lambda: None).add_done_callback(lambda done: self._loop.call_soon_threadsafe(go))
+
+
+def _joined(asked: Asked) -> dict[str, Any]:
+    """One answer of the parts: the latest calls first, at most a page of them."""
+    rows = [row for part in asked.parts.values() for row in part["rows"]]
+    rows.sort(key=lambda row: (row["created"], row["call"]), reverse=True)
+    page = rows[: asked.question.limit]
+    answer: dict[str, Any] = {"calls": page, "sessions": _sessions(page), "missing": asked.missing}
+    return answer | ({"cursor": cursor_of(page[-1])} if len(rows) > len(page) else {})
+
+
+def _sessions(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the calls of a page say of their sessions together (l. 258)."""
+    made: dict[str, dict[str, Any]] = {}
+    for one in calls:
+        session = made.setdefault(one["session"], {"session": one["session"], "calls": 0, "begun": one["created"], "ended": 0, "open": 0})
+        session["calls"] += 1
+        session["begun"] = min(session["begun"], one["created"])
+        session["open"] += one["status"] == "open"
+        session["ended"] = max(session["ended"], one["ended"] or 0)
+    return [one | {"ended": None if one["open"] else one["ended"]} for one in made.values()]
+
+
+class _Taken:
+    """Takes one kind of posts."""
+
+    def __init__(self, take: Callable[[int, list[Any]], None]) -> None:
+        self._take = take
+
+    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
+        """See `Handler` of `broker/mesh/peer_message.py`."""
+        try:
+            self._take(origin, msgpack.unpackb(body))
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            log.error("event=post-damaged origin=%d text=%s", origin, quoted(str(error)[:200]))
+
+    def returned(self, destination: int, body: bytes, reason: str) -> None:
+        """See `Handler`: who waits is told in time."""
