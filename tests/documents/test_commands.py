@@ -254,7 +254,11 @@ SCENES = {
         said=('score/credit (visible ["body"]) -> bank/credit',),
     ),
     "an interchange": Scene(
-        places=(("docs/interchange.md", "A first request"), ("docs/interchange.md", "From the command line")),
+        places=(
+            ("docs/interchange.md", "A first request"),
+            ("docs/interchange.md", "From the command line"),
+            ("docs/interchange.md", "What became of a message"),
+        ),
         setup="".join(
             f"cat > {name}.toml <<'END'\n{of('toml', 'docs/interchange.md', 'A first request')[number].text}\nEND\n"
             for number, name in enumerate(("porto", "services"))
@@ -266,7 +270,7 @@ SCENES = {
             "interchange post ": "interchange post -p 1883 ",
             "interchange poll ": "interchange poll -p 1883 ",
         },
-        said=("sender:shop/orders", "sender:bank/credit", "credit granted", '"handle": "order-17"'),
+        said=("sender:shop/orders", "sender:bank/credit", "credit granted", '"status":"answered"', '"handle": "order-17"'),
     ),
     "an interchange over HTTP": Scene(
         places=(("docs/interchange-http.md", ""),),
