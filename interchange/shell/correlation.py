@@ -113,12 +113,12 @@ class Correlation:
             self._soon()
 
     def _soon(self) -> None:
-        if self._timer is None:
+        if self._timer is None and not self._ended:
             self._timer = self._loop.call_later(SOON, self._write)
 
     def _write(self) -> None:
         self._timer = None
-        if self._calls or self._refused:
+        if (self._calls or self._refused) and not self._ended:
             values, refused, self._calls, self._refused = list(self._calls.values()), self._refused, {}, []
             self._writing.submit(self._written, values, refused)
 
@@ -136,8 +136,8 @@ class Correlation:
 
     def ask(self, organisations: list[str], question: Question, told: Told) -> None:
         """Answer a query of a user who acts for these organisations. Raises Refusal."""
-        if len(self._asked) >= MOST_ASKED:
-            raise Refusal(Code.UNAVAILABLE, "too many queries are being answered", "ask again later")
+        if self._ended or len(self._asked) >= MOST_ASKED:
+            raise Refusal(Code.UNAVAILABLE, "too many queries are being answered, or this broker ends", "ask again later")
         self._write()  # who asks sees what was before
         self._begin(Asked(organisations, question, told))
 
@@ -206,6 +206,8 @@ class Correlation:
     # What homes say to each other
 
     def _asked_by(self, origin: int, body: list[Any]) -> None:
+        if self._ended:
+            return
         self._write()
 
         def then(part: Part) -> None:
