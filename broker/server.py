@@ -402,12 +402,14 @@ class Broker:
         """Connect another client of this process, for an attached broker. failed: see `join`."""
         return InProcessPair(Connection(self.site, inside=True), protocol, failed)
 
-    def connect_for(self, protocol: asyncio.Protocol, peer: tuple[str, int] | None, failed: Callable[[Exception], None]) -> InProcessPair:
+    def connect_for(
+        self, protocol: asyncio.Protocol, peer: tuple[str, int] | None, failed: Callable[[Exception], None], secure: bool = False
+    ) -> InProcessPair:
         """Connect a client of this process that acts for somebody else, who logs in and is bounded as any client.
 
-        peer: where that one comes from. failed: see `join`.
+        peer: where that one comes from. failed: see `join`. secure: over TLS.
         """
-        return InProcessPair(self.admission.door(partial(Connection, self.site, serves=CLIENTS))(), protocol, failed, peer)
+        return InProcessPair(self.admission.door(partial(Connection, self.site, serves=CLIENTS))(), protocol, failed, peer, secure)
 
     def renew_access(self, settings: AccessSettings | None) -> int:
         """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""

@@ -169,7 +169,7 @@ def changed(step: Step, access: Mapping[str, Access], message: Message, answer: 
     body = message.body if stays(BODY) else answer.body
     attachments = [one for one in message.attachments if stays(one.name)]
     attachments += [one for one in answer.attachments if not stays(one.name)]
-    return Message(message.header, body, tuple(attachments))
+    return Message(message.header, body, tuple(attachments), message.has)
 
 
 def _may(names: frozenset[str] | None, service: str) -> bool:
@@ -182,14 +182,14 @@ def _may(names: frozenset[str] | None, service: str) -> bool:
 def pack_message(message: Message) -> list[Any]:
     """A message as plain values."""
     parts = [[one.name, one.content_type, one.data] for one in (message.body, *message.attachments)]
-    return [message.header.fields(), parts]
+    return [message.header.fields(), parts, sorted(message.has)]
 
 
 def unpack_message(found: list[Any]) -> Message:
     """The same back."""
-    fields, parts = found
+    fields, parts, *later = found  # messages of earlier releases end here
     body, *attachments = (Part(data, kind, name) for name, kind, data in parts)
-    return Message(read_header(fields, posted=False), body, tuple(attachments))
+    return Message(read_header(fields, posted=False), body, tuple(attachments), frozenset(*later))
 
 
 def pack(call: Call) -> bytes:

@@ -124,9 +124,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """has: what the connection of its post had: `tls`, `password`, `certificate` (l. 84, 90)."""
+
     header: Header
     body: Part = Part(b"")
     attachments: tuple[Part, ...] = ()
+    has: frozenset[str] = frozenset()
 
     def part(self, name: str) -> Part | None:
         if name == BODY:

@@ -24,21 +24,21 @@ class RuleRoutes:
         self._registry = registry
 
     def out(self, message: Message, now: int) -> Ways:
-        ways = _calculated(lambda: Calculation(self._registry(), message, now).route().ways())
+        ways = _calculated(lambda: Calculation(self._registry(), message, now, message.has).route().ways())
         return [self.arrive(message, way, 0, now) for way in ways]
 
     def back(self, request: Header, response: Message, now: int) -> tuple[Step, ...]:
         to = Declaration(request.sender)
         header = replace(response.header, recipients=(to,), topic=response.header.topic or request.topic)
         known = replace(response, header=header)
-        (way,) = _calculated(lambda: Calculation(self._registry(), known, now).back(request.sender).ways())
+        (way,) = _calculated(lambda: Calculation(self._registry(), known, now, known.has).back(request.sender).ways())
         last = next((at for at, step in enumerate(way) if step.chain == (request.sender,)), len(way))  # the exchange delivers that one
         return self.arrive(known, way[:last], 0, now)
 
     def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int) -> tuple[Step, ...]:
         while at < len(steps) and steps[at].dynamic:
             before = steps
-            steps = _calculated(lambda: Calculation(self._registry(), message, now).arrive(before, at))  # noqa: B023 - called at once
+            steps = _calculated(lambda: Calculation(self._registry(), message, now, message.has).arrive(before, at))  # noqa: B023 - called at once
         return steps
 
     def refuses_duplicates(self, service: str) -> bool:

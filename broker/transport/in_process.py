@@ -30,18 +30,24 @@ HIGH, LOW = 64 * 2**10, 16 * 2**10  # bytes: asyncio's own
 class InProcessPair:
     """Connects two protocols. Calls `connection_made` at once, first that of `one`.
 
-    failed: called with the exception that `other` has raised. peer: host and port that `one` is told as those of the other end.
+    failed: called with the exception that `other` has raised. peer: host and port that `one` is told as those of the other end. secure: the
+    other end stands for somebody whom it serves over TLS; `one` is told so as `secure`.
     """
 
     __slots__ = ("_failed", "_loop", "_pumping", "_soon", "one", "other")
 
     def __init__(
-        self, one: asyncio.Protocol, other: asyncio.Protocol, failed: Callable[[Exception], None], peer: tuple[str, int] | None = None
+        self,
+        one: asyncio.Protocol,
+        other: asyncio.Protocol,
+        failed: Callable[[Exception], None],
+        peer: tuple[str, int] | None = None,
+        secure: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._failed = failed
         self._pumping = self._soon = False
-        self.one, self.other = InProcessEnd(self, one, peer), InProcessEnd(self, other)
+        self.one, self.other = InProcessEnd(self, one, peer, secure), InProcessEnd(self, other)
         self.one.peer, self.other.peer = self.other, self.one
         one.connection_made(self.one)
         other.connection_made(self.other)
@@ -116,8 +122,8 @@ class InProcessEnd(asyncio.Transport):
 
     peer: InProcessEnd
 
-    def __init__(self, pair: InProcessPair, protocol: asyncio.Protocol, peer: tuple[str, int] | None = None) -> None:
-        super().__init__({"peername": peer})
+    def __init__(self, pair: InProcessPair, protocol: asyncio.Protocol, peer: tuple[str, int] | None = None, secure: bool = False) -> None:
+        super().__init__({"peername": peer, "secure": secure})
         self._pair = pair
         self.protocol = protocol
         self._inbox: deque[bytes | bytearray | memoryview] = deque()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...base.wildcards import fits
-from ..message import Message
+from ..message import NEW, Header, Message
 from ..refusals import Code, Refusal
 from ..rules.paths import Path
 from ..rules.routing import NO_RULES, Routing
@@ -119,6 +119,11 @@ class Registry:
         content = Content(message)
         found = [(one.name, name, content.text(place)) for one in wanted for name, place in one.identifiers.items()]
         return tuple((service, name, value) for service, name, value in found if value)
+
+    def limit(self, header: Header) -> int | None:
+        """How many messages the sender of a new call may post in a month; None: any number."""
+        sender = self.services.get(header.sender)
+        return sender.limit if sender is not None and header.kind in NEW else None
 
     def routing(self, service: str) -> Routing:
         """The rules of a service. A sender that is gone since has none."""

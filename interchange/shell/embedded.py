@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...base.extras import install
 from ...base.interchange import ANSWER, CLIENT, INBOX, POST, QUERY
@@ -47,6 +47,7 @@ from ..rule_routes import RuleRoutes
 from .correlation import Correlation
 from .homes import Homes, Told
 from .keeping import Keeping
+from .limits import Limits
 from .outbox import Outbox
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Interchange:
         self._offset = self._context.wall() - self._context.loop.time()
         self._keeping = Keeping(site.persistence)
         home = site.mesh.identity.number if site.mesh is not None else max(0, broker.config.number)
-        self._outbox = Outbox(self._keeping, self._put)
+        self._outbox, self._limits = Outbox(self._keeping, self._put), Limits(self._keeping)
         try:
             kept = self._keeping.read()
             born = first_count(self.now())
@@ -119,6 +120,7 @@ class Interchange:
             self.exchange = Exchange(ids, RuleRoutes(lambda: self.registry), self._born, ended, self._settings.ended)
             self.exchange.restore(kept.calls)
             self._outbox.restore(kept.out)
+            self._limits.restore(kept.posted)
             if site.mesh is not None:
                 self._homes = Homes(self, self._keeping, site.mesh)
                 self._homes.restore(kept.waiting)
@@ -215,7 +217,10 @@ class Interchange:
         service = self.registry.services.get(name)
         if session.client_id == CLIENT + self._site:
             return service is not None
-        return service is not None and service.is_spoken_for_by(self._guard.user_of(session))
+        if service is None or not service.is_spoken_for_by(self._guard.user_of(session)):
+            return False
+        needs = service.routing.needs
+        return not needs or session.connection is None or needs <= self._has(cast("Connection", session.connection))
 
     def _posted(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Take what a client posts: for each message why it is refused; None: it is not."""
@@ -227,7 +232,7 @@ class Interchange:
                 if (owes := self._guard.owes(connection.user, connection.client_id)) is not None:
                     raise Refusal(Code.SUSPENDED, owes)
                 message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
-                answer = self._decide_somewhere(message, told)
+                answer = self._decide_somewhere(replace(message, has=self._has(connection)), told)
                 refusals.append(None)
             except Refusal as refusal:
                 answer = dict(refusal.fields())
@@ -240,6 +245,13 @@ class Interchange:
 
     def _sender(self, user: str | None, said: object) -> str:
         return self.registry.sender(user, said)
+
+    def _has(self, connection: Connection) -> frozenset[str]:
+        """What a connection has, of what services may ask for (`rules.routing.NEEDS`)."""
+        proof = connection.proof.kind if connection.proof is not None else "nothing"
+        layers = [connection.transport.get_extra_info(name) for name in ("tls", "secure")]
+        secure = connection.address == "unix" or any(layers)
+        return frozenset(["tls"] * secure + ["password" if proof == "token" else proof] * (proof != "nothing"))
 
     def _note(self, connection: Connection, refusal: Refusal) -> None:
         who = quoted(connection.client_id), quoted(connection.user)
@@ -264,7 +276,12 @@ class Interchange:
         if 0 < (ahead := self.exchange.ids.ahead(now, ROOM)) <= PAUSE:  # this millisecond has too few for all that come in it
             time.sleep(ahead / 1000)
             now = self.now()
+        sender, limit = message.header.sender, self.registry.limit(message.header)
+        if limit is not None:
+            self._limits.check(sender, limit, now)
         verdict = self.exchange.post(message, now, vouched, self.registry.identified(message))
+        if limit is not None:
+            self._limits.count(sender, now)
         self._carry_out()
         return _told(verdict)
 

@@ -25,7 +25,7 @@ class Faces:
 
     def __init__(self, broker: Broker, settings: InterchangeSettings, now: Callable[[], int]) -> None:
         assert settings.http is not None
-        self._broker = broker
+        self._broker, self._secure = broker, settings.http.tls
         self._desk = Desk(self._connect, now)
         certificate = _certificate(broker.config) if settings.http.tls else None
         try:
@@ -49,7 +49,7 @@ class Faces:
     async def _connect(self, login: Login, address: str) -> Line:
         line = Line(login, pings=False)
         host, _, port = address.rpartition(":")
-        self._broker.connect_for(line, (host, int(port)) if port.isdecimal() else None, _failed)
+        self._broker.connect_for(line, (host, int(port)) if port.isdecimal() else None, _failed, self._secure)
         return await open_line(line)
 
 

@@ -4,6 +4,7 @@
     interchange   "c" call       the call (`calls.py`)
     interchange   "i"            the first count of this life of the home, and the highest one that was issued
     interchange   "o" serial     a delivery that waits (`outbox.py`)
+    interchange   "m" service    what a service with a limit has posted this month (`limits.py`)
     interchange   "w" token      a message that waits for another home (`homes.py`)
 
 What it does not know: what these mean.
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ...broker.persistence.commits import Persistence
 
 TABLE = "interchange"
-CALL, COUNTS, OUT, WAITING = b"c", b"i", b"o", b"w"
+CALL, COUNTS, OUT, WAITING, POSTED = b"c", b"i", b"o", b"w", b"m"
 
 
 class Kept:
@@ -31,6 +32,7 @@ class Kept:
         self.counts: tuple[int, int] | None = None
         self.out: dict[int, bytes] = {}
         self.waiting: dict[bytes, bytes] = {}
+        self.posted: dict[str, bytes] = {}
 
 
 class Keeping:
@@ -52,6 +54,8 @@ class Keeping:
                 kept.out[int.from_bytes(key[1:], "big")] = value
             elif key[:1] == WAITING:
                 kept.waiting[key[1:]] = value
+            elif key[:1] == POSTED:
+                kept.posted[key[1:].decode()] = value
         return kept
 
     def put_call(self, call: str, value: bytes | None) -> None:
@@ -69,6 +73,10 @@ class Keeping:
     def put_waiting(self, token: bytes, value: bytes | None) -> None:
         """A message that waits for another home; None: it does not any more."""
         self._put(WAITING + token, value)
+
+    def put_posted(self, service: str, value: bytes) -> None:
+        """What a service has posted this month."""
+        self._put(POSTED + service.encode(), value)
 
     def _put(self, key: bytes, value: bytes | None) -> None:
         if self._persistence is None:
