@@ -8,6 +8,7 @@ from . import registry
 from .explain import explain
 from .poll import poll
 from .post import post
+from .serve import serve
 
 app = command_group(no_args_is_help=True)
 
@@ -21,6 +22,7 @@ def _group() -> None:
       mqmesh interchange poll bank/credit
       mqmesh interchange register services.toml --account shop
       mqmesh interchange ls
+      mqmesh interchange serve --broker mqtt://127.0.0.1:1883
       mqmesh interchange explain message.json --services services.toml
     """
 
@@ -28,5 +30,6 @@ def _group() -> None:
 app.command(cls=Command)(with_option_groups(post))
 app.command(cls=Command)(with_option_groups(poll))
 app.command(cls=Command)(explain)
+app.command(cls=Command)(serve)
 for _one in (registry.ls, registry.show, registry.register, registry.remove, registry.rules, registry.history):
     app.command(cls=Command)(_one)

@@ -50,6 +50,7 @@ ELSEWHERE = {  # page and section -> the test that runs its commands
     ("docs/metabroker.md", "Run it"): "tests/cli/test_docs_commands.py",
     ("docs/directory.md", "Five minutes"): "tests/cli/test_docs_commands.py",
     ("docs/directory.md", "Leases"): "tests/cli/test_docs_commands.py",
+    ("docs/interchange-http.md", "Beside a broker"): "tests/cli/test_interchange_serve.py",
     ("docs/from-mosquitto.md", ""): "tests/walks/test_from_mosquitto.py",
     ("docs/three-sites.md", ""): "tests/walks/test_three_sites.py",
     ("docs/operations.md", "When something is wrong"): "tests/walks/test_fault_at_night.py",
@@ -273,7 +274,7 @@ SCENES = {
         said=("sender:shop/orders", "sender:bank/credit", "credit granted", '"status":"answered"', '"handle": "order-17"'),
     ),
     "an interchange over HTTP": Scene(
-        places=(("docs/interchange-http.md", ""),),
+        places=tuple(("docs/interchange-http.md", one) for one in ("A first request", "To post", "CloudEvents")),
         setup="".join(
             f"cat > {name}.toml <<'END'\n{of('toml', 'docs/interchange-http.md', 'A first request')[number].text}\nEND\n"
             for number, name in enumerate(("porto", "services"))
