@@ -1,4 +1,4 @@
-"""The SOAP 1.1 face: operations `post`, `poll` and `settle`, in the words of `wsdl.py`.
+"""The SOAP 1.1 face: operations `post`, `poll`, `settle` and `query`, in the words of `wsdl.py`.
 
 A request is an envelope, or multipart/related with the envelope first (SOAP with Attachments, XOP). `<data href="cid:...">` and
 `<data><xop:Include href="cid:..."/></data>` stand for a part; a part that nothing names is an attachment.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -115,6 +116,22 @@ def values(request: Request) -> dict[str, list[str]]:
     return found
 
 
+def question(request: Request) -> bytes:
+    """The question of `query`, in JSON. Raises Refusal."""
+    asked: dict[str, Any] = {}
+    for one in request.element:
+        name, text = _name(one), (one.text or "").strip()
+        if name in ("since", "until"):
+            asked[name] = _milliseconds(text)
+        elif name == "limit" and text.isdecimal() and len(text) < 10:
+            asked[name] = int(text)
+        elif name == "identifier":
+            asked[name] = {"name": _text(one, "name"), "value": _text(one, "value")}
+        else:
+            asked[name] = text
+    return json.dumps(asked).encode()
+
+
 def _part(element: Any, name: str, parts: Mapping[str, multipart.Section], used: set[str]) -> Part:
     content_type = _text(element, "content_type")
     data = element.find(f"{{{NAMESPACE}}}data")
@@ -163,7 +180,7 @@ def _milliseconds(text: str) -> int:
         found = datetime.fromisoformat(text.strip())
         return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise _wrong(f"expires: {text[:40]!r}", "give a dateTime") from None
+        raise _wrong(f"{text[:40]!r} is no time", "give a dateTime") from None
 
 
 # Answers
@@ -187,6 +204,13 @@ def polled(found: Iterable[tuple[str, Form]]) -> bytes:
     made = _make("pollResponse")
     for lease, form in found:
         _shown(_add(made, "message"), form, lease)
+    return _enveloped(made)
+
+
+def queried(answer: Mapping[str, Any]) -> bytes:
+    """The answer to `query`: a JSON object as a text."""
+    made = _make("queryResponse")
+    _add(made, "answer", json.dumps(answer))
     return _enveloped(made)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape
 
 NAMESPACE = "urn:mqmesh:interchange"
-OPERATIONS = ("post", "poll", "settle")
+OPERATIONS = ("post", "poll", "settle", "query")
 
 _TEXTS = ("session", "call", "hop", "code", "reason", "traceparent")
 _SCHEMA = """\
@@ -94,6 +94,21 @@ _SCHEMA = """\
   </xsd:sequence></xsd:complexType></xsd:element>
   <xsd:element name="settleResponse"><xsd:complexType><xsd:sequence>
     <xsd:element name="unknown" type="xsd:string" minOccurs="0" maxOccurs="unbounded"/>
+  </xsd:sequence></xsd:complexType></xsd:element>
+  <xsd:element name="query"><xsd:complexType><xsd:sequence>
+    <xsd:element name="session" type="xsd:string" minOccurs="0"/>
+    <xsd:element name="call" type="xsd:string" minOccurs="0"/>
+    <xsd:element name="service" type="xsd:string" minOccurs="0"/>
+    <xsd:element name="route" type="xsd:string" minOccurs="0"/>
+    <xsd:element name="status" type="xsd:string" minOccurs="0"/>
+    <xsd:element name="since" type="xsd:dateTime" minOccurs="0"/>
+    <xsd:element name="until" type="xsd:dateTime" minOccurs="0"/>
+    <xsd:element name="identifier" type="i:Argument" minOccurs="0"/>
+    <xsd:element name="limit" type="xsd:int" minOccurs="0"/>
+    <xsd:element name="cursor" type="xsd:string" minOccurs="0"/>
+  </xsd:sequence></xsd:complexType></xsd:element>
+  <xsd:element name="queryResponse"><xsd:complexType><xsd:sequence>
+    <xsd:element name="answer" type="xsd:string"/>
   </xsd:sequence></xsd:complexType></xsd:element>
   <xsd:element name="refusal"><xsd:complexType><xsd:sequence>
     <xsd:element name="code" type="xsd:string"/>

@@ -17,8 +17,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...base.interchange import POST
+from ...base.interchange import POST, QUERY
 from ...mqtt.packets import Publish
+from ...mqtt.properties import Properties
 from ..faces import mqtt
 from ..faces.envelope import Form
 from ..refusals import Code, Refusal
@@ -97,12 +98,11 @@ class Desk:
 
     async def post(self, login: Login, address: str, form: Form) -> dict[str, Any]:
         """Post a message: what the interchange answers. Raises Refusal, Denied, Lost."""
-        line = await self.enter(login, address)
-        payload, properties = mqtt.posting(form)
-        answer = await line.ask(POST, payload, properties)
-        if "code" in answer:
-            raise Refusal(Code(answer["code"]), answer["what"], answer["right"])
-        return answer
+        return await self._asked(login, address, POST, *mqtt.posting(form))
+
+    async def query(self, login: Login, address: str, question: bytes) -> dict[str, Any]:
+        """Ask what became of messages, with a question in JSON. Raises Refusal, Denied, Lost."""
+        return await self._asked(login, address, QUERY, question)
 
     async def poll(self, login: Login, address: str, asked: Poll) -> list[Taken]:
         """Take messages of an inbox, and wait for one if need be. Raises Refusal, Denied, Lost."""
@@ -150,6 +150,13 @@ class Desk:
             lease.over.cancel()
             lease.over = self._loop.call_later(seconds, self._end, account, name)
         return unknown
+
+    async def _asked(self, login: Login, address: str, topic: str, payload: bytes, properties: Properties | None = None) -> dict[str, Any]:
+        line = await self.enter(login, address)
+        answer = await line.ask(topic, payload, properties)
+        if "code" in answer:
+            raise Refusal(Code(answer["code"]), answer["what"], answer["right"])
+        return answer
 
     # Leases
 

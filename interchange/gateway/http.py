@@ -58,6 +58,7 @@ class HttpFace:
             Route("/v1/messages", self._endpoint(self._post), methods=["POST"]),
             Route("/v1/services/{organisation}/{name}/poll", self._endpoint(self._poll), methods=["POST"]),
             Route("/v1/leases", self._endpoint(self._settle), methods=["POST"]),
+            Route("/v1/query", self._endpoint(self._query), methods=["POST"]),
             Route("/soap", _wsdl, methods=["GET"]),
             Route("/soap", self._endpoint(self._soap), methods=["POST"]),
         ]
@@ -94,6 +95,9 @@ class HttpFace:
             return JSONResponse(events, media_type=cloudevents.BATCH)
         return JSONResponse({"messages": [_shown(one) for one in found]})
 
+    async def _query(self, request: Request, login: Login, address: str) -> Response:
+        return JSONResponse(await self._desk.query(login, address, await body_of(request, LARGEST_ASKED)))
+
     async def _settle(self, request: Request, login: Login, address: str) -> Response:
         try:
             asked = json.loads(await body_of(request, LARGEST_ASKED))
@@ -119,7 +123,9 @@ class HttpFace:
             else:
                 given = soap.values(asked)
                 first = {name: found[0] for name, found in given.items()}
-                if asked.operation == "poll":
+                if asked.operation == "query":
+                    answer = soap.queried(await self._desk.query(login, address, soap.question(asked)))
+                elif asked.operation == "poll":
                     poll = self._desk.poll(login, address, _asked(first.get("service", ""), first))
                     answer = soap.polled(await _while_there(request, poll))
                 else:

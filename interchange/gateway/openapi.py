@@ -77,6 +77,21 @@ VERDICT = {
 }
 
 
+TIME = {"type": "integer", "description": "milliseconds since 1970-01-01 UTC"}
+QUERY = {
+    **dict.fromkeys(("session", "call", "service", "route", "status", "cursor"), TEXT),
+    "since": TIME,
+    "until": TIME,
+    "identifier": {"type": "object", "required": ["name", "value"], "properties": {"name": TEXT, "value": TEXT}},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+}
+ROWS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
+FOUND = {
+    "type": "object",
+    "properties": {"calls": ROWS, "sessions": ROWS, "missing": {"type": "object", "additionalProperties": TEXT}, "cursor": TEXT},
+}
+
+
 def description() -> dict[str, Any]:
     """The document."""
     names = {"type": "array", "maxItems": MOST_TAKEN, "items": TEXT}
@@ -87,6 +102,10 @@ def description() -> dict[str, Any]:
         "paths": {
             "/v1/messages": {"post": _post()},
             "/v1/services/{organisation}/{name}/poll": {"post": _poll()},
+            "/v1/query": {
+                "post": _operation("query", "What became of messages", _ref("Found"))
+                | {"requestBody": {"required": True, "content": _json(_ref("Query"))}}
+            },
             "/v1/leases": {
                 "post": _operation("settle", "Acknowledge messages, return them, or keep them longer", _ref("Settled"))
                 | {"requestBody": {"required": True, "content": _json(_ref("Leases"))}}
@@ -103,6 +122,8 @@ def description() -> dict[str, Any]:
                     "required": ["messages"],
                     "properties": {"messages": {"type": "array", "items": _ref("Delivered")}},
                 },
+                "Query": {"type": "object", "properties": QUERY},
+                "Found": FOUND,
                 "Leases": {"type": "object", "properties": leases},
                 "Settled": {"type": "object", "required": ["unknown"], "properties": {"unknown": names}},
             },
