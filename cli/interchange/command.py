@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..option_groups import with_option_groups
 from ..output import Command, command_group
-from . import registry
+from . import audit, registry
 from .explain import explain
 from .poll import poll
 from .post import post
@@ -33,3 +33,5 @@ app.command(cls=Command)(explain)
 app.command(cls=Command)(serve)
 for _one in (registry.ls, registry.show, registry.register, registry.remove, registry.rules, registry.history):
     app.command(cls=Command)(_one)
+app.command(cls=Command)(audit.erase)
+app.add_typer(audit.app, name="audit")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calls import Call
+from . import audit
 from .questions import Question
 from .rows import shown, status_of
 
@@ -58,15 +59,17 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Make the tables."""
-    connection.executescript(_TABLES)
+    connection.executescript(_TABLES + audit.TABLES)
 
 
-def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Iterable[Refused] = ()) -> None:
+def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequence[Refused] = ()) -> None:
     """Write calls as they are now, and posts that were refused, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for call in calls:
             _write(connection, call)
+            audit.append(connection, audit.facts_of(call))
+        audit.append(connection, [(at, f"refused {code}", "", "") for at, _, _, code, _ in refused])
         connection.executemany("INSERT INTO refused (at, user, client, code, what) VALUES (?, ?, ?, ?, ?)", refused)
     except BaseException:
         connection.execute("ROLLBACK")
@@ -190,6 +193,7 @@ def forget(connection: sqlite3.Connection, before: int, most: int = 10_000) -> i
         left = "DELETE FROM members WHERE session = ? AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.session = members.session)"
         connection.executemany(left, {(session,) for _, session in gone})
         connection.execute("DELETE FROM refused WHERE at < ?", (before,))
+        audit.trim(connection, before)
     except BaseException:
         connection.execute("ROLLBACK")
         raise

@@ -259,6 +259,7 @@ SCENES = {
             ("docs/interchange.md", "A first request"),
             ("docs/interchange.md", "From the command line"),
             ("docs/interchange.md", "What became of a message"),
+            ("docs/interchange.md", "Audit and erasure"),
         ),
         setup="".join(
             f"cat > {name}.toml <<'END'\n{of('toml', 'docs/interchange.md', 'A first request')[number].text}\nEND\n"
@@ -271,7 +272,7 @@ SCENES = {
             "interchange post ": "interchange post -p 1883 ",
             "interchange poll ": "interchange poll -p 1883 ",
         },
-        said=("sender:shop/orders", "sender:bank/credit", "credit granted", '"status":"answered"', '"handle": "order-17"'),
+        said=("sender:shop/orders", "sender:bank/credit", "credit granted", '"status":"answered"', "rows whole", '"handle": "order-17"'),
     ),
     "an interchange over HTTP": Scene(
         places=tuple(("docs/interchange-http.md", one) for one in ("A first request", "To post", "CloudEvents")),

@@ -1,0 +1,105 @@
+"""The tables of one home: what is written twice, erased, forgotten; and the audit, which says where it was changed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from mqmesh.interchange.calls import Branch, Call, Hop, State, Step
+from mqmesh.interchange.correlation import audit, tables
+from mqmesh.interchange.correlation.questions import Question
+from mqmesh.interchange.message import Declaration, Header, Kind
+from support.command import run
+
+SESSION = "0001" + "0" * 27 + "1"
+
+
+def call_of(number: int, state: State = State.ANSWERED, recipient: str = "bank/credit") -> Call:
+    """A request of the shop, posted at `number` seconds."""
+    at = 1000 * number
+    hops = [Hop(f"{2 * number:016x}", recipient, at, at + 1 if state.ended else 0, 0, "request", 5)]
+    header = Header(Kind.REQUEST, "shop/orders", (Declaration(recipient),), handle=f"h-{number}")
+    branch = Branch((Step(Declaration(recipient)),), state=state, hops=hops)
+    ended = at + 1 if state.ended else 0
+    return Call(f"{number:016x}", SESSION, header, at, at + 9, [branch], ended, (("shop/orders", "order", str(number)),))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> sqlite3.Connection:
+    connection = tables.connect(tmp_path / "correlation.db")
+    tables.prepare(connection)
+    return connection
+
+
+def found(home: sqlite3.Connection, organisation: str = "shop") -> list[str]:
+    return [one["call"] for one in tables.find(home, [organisation], Question())]
+
+
+def test_a_call_is_there_once_as_it_was_last(home: sqlite3.Connection) -> None:
+    for state in (State.OUT, State.ANSWERED, State.ANSWERED):
+        tables.write(home, [call_of(1, state)])
+    [one] = tables.find(home, ["bank"], Question())
+    assert one["status"] == "answered"
+    whats = [row[0] for row in home.execute("SELECT what FROM audit ORDER BY number")]
+    assert whats == ["given", "ended"]
+
+
+def test_who_comes_to_a_session_later_sees_what_was_before(home: sqlite3.Connection) -> None:
+    tables.write(home, [call_of(1)])
+    assert found(home, "map") == []
+    tables.write(home, [call_of(2, recipient="map/ids")])
+    assert found(home, "map") == [call_of(2).id, call_of(1).id]
+
+
+def test_an_erased_service_is_named_nowhere_also_after_it_is_written_again(home: sqlite3.Connection) -> None:
+    tables.write(home, [call_of(1), call_of(2)])
+    assert tables.erase(home, "shop/orders", 3000) == 2
+    tables.write(home, [call_of(1), call_of(4)])
+    kept = json.dumps([home.execute(f"SELECT * FROM {table}").fetchall() for table in ("participants", "identifiers", "audit")])
+    assert kept.count("shop/orders") == 2, "the call of after the erasure has it, as a participant and as an identifier"
+    texts = dict(home.execute("SELECT call, shown FROM calls"))
+    named = {call for call, text in texts.items() if "shop/orders" in text or '"handle"' in text}
+    assert named == {call_of(4).id}
+    assert len(found(home, "bank")) == 3
+    assert audit.verify(home).broken is None
+
+
+def test_what_is_old_is_forgotten_and_what_is_open_is_not(home: sqlite3.Connection) -> None:
+    tables.write(home, [call_of(1, State.OUT), call_of(2), call_of(9)], [(2000, "u", "c", "duplicate", "text")])
+    assert tables.forget(home, 5000) == 1
+    assert found(home) == [call_of(9).id, call_of(1).id]
+    assert home.execute("SELECT COUNT(*) FROM refused").fetchone() == (0,)
+    checked = audit.verify(home)
+    assert (checked.broken, checked.rows) == (None, 3)
+    tables.write(home, [call_of(10)])
+    assert audit.verify(home).broken is None
+
+
+@pytest.mark.parametrize("change", ["UPDATE audit SET at = 1 WHERE number = 2", "DELETE FROM audit WHERE number = 2"])
+def test_the_audit_says_which_row_is_not_as_it_was(home: sqlite3.Connection, tmp_path: Path, change: str) -> None:
+    tables.write(home, [call_of(1), call_of(2)])
+    whole = run("interchange", "audit", "verify", "--data", tmp_path)
+    assert (whole.returncode, whole.stdout.decode().split(";")[0]) == (0, "4 rows whole")
+    head = whole.stdout.decode().split()[-1]
+    assert run("interchange", "audit", "verify", "--data", tmp_path, "--head", head).returncode == 0
+    home.execute(change)
+    broken = run("interchange", "audit", "verify", "--data", tmp_path)
+    assert (broken.returncode, "row 2 " in broken.stderr.decode()) == (1, True)
+
+
+def test_an_audit_that_was_cut_off_at_its_end_is_found_by_its_head(home: sqlite3.Connection, tmp_path: Path) -> None:
+    tables.write(home, [call_of(1), call_of(2)])
+    head = run("interchange", "audit", "verify", "--data", tmp_path).stdout.decode().split()[-1]
+    home.execute("DELETE FROM audit WHERE number = 4")
+    cut = run("interchange", "audit", "verify", "--data", tmp_path, "--head", head)
+    assert (cut.returncode, "row 4 " in cut.stderr.decode()) == (1, True)
+
+
+def test_a_service_is_erased_by_a_command(home: sqlite3.Connection, tmp_path: Path) -> None:
+    tables.write(home, [call_of(1)])
+    done = run("interchange", "erase", "shop/orders", "--data", tmp_path)
+    assert (done.returncode, "1 call" in done.stderr.decode()) == (0, True), done
+    assert found(home, "bank") == [call_of(1).id]
+    assert run("interchange", "erase", "shop/orders", "--data", tmp_path / "none").returncode == 2
