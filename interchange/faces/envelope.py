@@ -29,8 +29,10 @@ class Form(NamedTuple):
     attachments: tuple[Part, ...] = ()
 
 
-def read(payload: bytes) -> Form:
-    """A message that is one JSON object. Raises Refusal."""
+def read(payload: bytes, most: int | None = None) -> Form:
+    """A message that is one JSON object. most: bytes, since all of it is parsed in one piece. Raises Refusal."""
+    if most is not None and len(payload) > most:
+        raise Refusal(Code.TOO_LARGE, f"{len(payload):,} bytes of JSON", f"give at most {most:,}, and what is larger in parts")
     try:
         return read_values(json.loads(payload))
     except (ValueError, RecursionError) as error:

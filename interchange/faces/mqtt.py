@@ -26,7 +26,7 @@ from typing import Any
 from ...base.interchange import ENVELOPE, POST
 from ...mqtt.properties import Properties, Property, encode_properties
 from ...mqtt.publish import PublishProperties
-from ..message import Header, Kind, Message, Part, read_header
+from ..message import MOST_RECIPIENTS, Header, Kind, Message, Part, read_header
 from ..refusals import Code, Refusal
 from . import envelope
 from .envelope import TRACE, Form
@@ -130,9 +130,14 @@ def traceparent(header: Header) -> str:
 
 
 def posting(form: Form) -> tuple[bytes, Properties]:
-    """Payload and properties with which a client posts a message. What user properties cannot say is one JSON object."""
-    pairs = _said(form.fields) if not form.attachments else None
+    """Payload and properties with which a client posts a message. What user properties cannot say is one JSON object.
+
+    Raises Refusal for a header that is wrong and large, or of no form that could be posted.
+    """
+    pairs = _said(form.fields)
     if pairs is None:
+        read_header({"sender": "any/one", **form.fields})
+    if pairs is None or form.attachments:
         return envelope.encoded(form), {Property.CONTENT_TYPE: ENVELOPE}
     found: Properties = {Property.USER_PROPERTY: pairs}
     if form.body.content_type:
@@ -144,7 +149,7 @@ def _said(fields: dict[str, Any]) -> list[tuple[str, str]] | None:
     """A header as user properties; None: they cannot say it."""
     pairs = []
     for name, value in fields.items():
-        if isinstance(value, list) and name in ONE_OF:
+        if isinstance(value, list) and name in ONE_OF and len(value) <= MOST_RECIPIENTS:
             pairs += [(ONE_OF[name], one if isinstance(one, str) and not one.startswith("{") else json.dumps(one)) for one in value]
         elif isinstance(value, str) and name in TEXTS:
             pairs.append((name, value))

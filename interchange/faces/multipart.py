@@ -19,6 +19,8 @@ from .envelope import MOST_ATTACHMENTS, Form
 
 MOST_PARTS = MOST_ATTACHMENTS + 2  # the header, the body
 LONGEST_HEAD = 8192  # bytes of the head of a part
+LONGEST_MESSAGE = 1_048_576  # bytes of the part `message`
+LARGEST_CODED = 1_048_576  # bytes of a part in base64
 MESSAGE = "message"  # the part that is the header, as one JSON object
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 
@@ -89,6 +91,8 @@ def _section(data: bytes, start: int, end: int) -> Section:
     content = data[min(head + 4, end) : end]
     coding = headers.get("content-transfer-encoding", "binary").lower()
     if coding == "base64":
+        if len(content) > LARGEST_CODED:
+            raise Refusal(Code.TOO_LARGE, f"a part of {len(content):,} bytes in base64", f"give at most {LARGEST_CODED:,}, or binary")
         try:
             content = base64.b64decode(re.sub(rb"\s", b"", content), validate=True)
         except (binascii.Error, ValueError) as error:
@@ -105,7 +109,7 @@ def read(data: bytes, content_type: str) -> Form:
     body, attachments = Part(b""), []
     for one in found:
         if one.name == MESSAGE:
-            form = envelope.read(one.data)
+            form = envelope.read(one.data, LONGEST_MESSAGE)
         elif one.name == BODY:
             body = Part(one.data, one.content_type)
         else:

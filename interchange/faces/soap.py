@@ -3,8 +3,7 @@
 A request is an envelope, or multipart/related with the envelope first (SOAP with Attachments, XOP). `<data href="cid:...">` and
 `<data><xop:Include href="cid:..."/></data>` stand for a part; a part that nothing names is an attachment.
 
-Strangers write it: there is no document type, so there are no entities; libxml2 bounds depth and text (10 MB). Larger parts are
-attachments.
+Strangers write it: there is no document type, so there are no entities; libxml2 bounds the depth. Larger parts are attachments.
 
 What it does not know: HTTP, who asks.
 """
@@ -17,6 +16,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -33,6 +33,8 @@ XOP = "{http://www.w3.org/2004/08/xop/include}Include"
 TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "code", "reason")
 DECLARED = {"recipient": "recipients", "service": "services"}
 ORDER = ("kind", "sender", "recipient", "service", "topic", "handle", "expires", "session", "call", "hop", "code", "reason", "traceparent")
+LARGEST_XML = 4_194_304  # bytes of an envelope: 20 ms
+MOST_ELEMENTS = 10_000  # of a message
 _BAD = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -65,6 +67,8 @@ def read(data: bytes, content_type: str) -> Request:
 
 
 def _parsed(data: bytes) -> Any:
+    if len(data) > LARGEST_XML:
+        raise Refusal(Code.TOO_LARGE, f"{len(data):,} bytes of XML", f"give at most {LARGEST_XML:,}, and what is larger as an attachment")
     if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
         raise _wrong("a document type", "give none")
     parser = etree.XMLParser(
@@ -73,7 +77,7 @@ def _parsed(data: bytes) -> Any:
     try:
         return etree.fromstring(data, parser=parser)
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise _wrong(f"the request is no XML: {error}"[:300], "give UTF-8; what is larger than 10 MB goes as an attachment") from None
+        raise _wrong(f"the request is no XML: {error}"[:300], "give XML in UTF-8") from None
 
 
 def message(request: Request) -> Form:
@@ -81,6 +85,8 @@ def message(request: Request) -> Form:
     (found, *more) = [*request.element] or [None]
     if found is None or more or _name(found) != "message":
         raise _wrong("post", "give one message")
+    if _many(request.element):
+        raise _wrong(f"more than {MOST_ELEMENTS} elements", "give fewer")
     fields: dict[str, Any] = {}
     body, attachments = Part(b""), []
     used: set[str] = set()
@@ -108,8 +114,15 @@ def message(request: Request) -> Form:
     return Form(fields, body, envelope.named(attachments))
 
 
+def _many(element: Any) -> bool:
+    """Whether an element has more below it than anybody needs."""
+    return next(islice(element.iter(), MOST_ELEMENTS, None), None) is not None
+
+
 def values(request: Request) -> dict[str, list[str]]:
-    """The arguments of `poll` and `settle`."""
+    """The arguments of `poll` and `settle`. Raises Refusal."""
+    if _many(request.element):
+        raise _wrong(f"more than {MOST_ELEMENTS} elements", "give fewer")
     found: dict[str, list[str]] = {}
     for one in request.element:
         found.setdefault(_name(one), []).append(one.text or "")

@@ -119,7 +119,8 @@ class HttpFace:
         try:
             asked = await asyncio.to_thread(soap.read, body, request.headers.get("content-type", ""))
             if asked.operation == "post":
-                answer = soap.posted(await self._desk.post(login, address, soap.message(asked)))
+                form = await asyncio.to_thread(soap.message, asked)
+                answer = soap.posted(await self._desk.post(login, address, form))
             else:
                 given = soap.values(asked)
                 first = {name: found[0] for name, found in given.items()}

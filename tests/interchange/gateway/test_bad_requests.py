@@ -140,3 +140,29 @@ async def test_bodies_without_end(tmp_path: Path) -> None:
         assert answer.status == 200
         for writer in writers:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/vnd.mqmesh.message+json", b'{"a": [' + b"1," * 1_000_000 + b"1]}"),
+        ("application/cloudevents+json", b'{"a": [' + b"1," * 1_000_000 + b"1]}"),
+        (
+            "multipart/form-data; boundary=b",
+            b"--b\r\nContent-Disposition: form-data; name=message\r\n\r\n" + b"[" * 2_000_000 + b"\r\n--b--",
+        ),
+        ("multipart/form-data; boundary=b", b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\n" + b"A" * 2_000_000 + b"\r\n--b--"),
+        ("text/xml", SOAP.format(POST.format("<recipient/>" * 1_000_000)).encode()),
+    ],
+    ids=["json", "event", "message", "base64", "xml"],
+)
+async def test_what_is_parsed_in_one_piece_is_bounded(tmp_path: Path, content_type: str, body: bytes) -> None:
+    async with sited(tmp_path) as (_, web):
+        if content_type == "text/xml":
+            answer = await web.ask("POST", "/soap", body, Content_Type=content_type)
+            assert (answer.status, b"<code>too-large</code>" in answer.body) == (500, True)
+            answer = await web.ask("POST", "/soap", SOAP.format(POST.format("<recipient/>" * 100_000)).encode(), Content_Type=content_type)
+            assert b"more than 10000 elements" in answer.body
+        else:
+            answer = await web.ask("POST", "/v1/messages?sender=shop/orders", body, Content_Type=content_type)
+            assert (answer.status, answer.body["code"]) == (413, "too-large"), answer

@@ -129,7 +129,8 @@ async def test_refusals(tmp_path: Path) -> None:
             (REQUEST | {"colour": "red"}, 400, "not-well-formed"),
             (REQUEST | {"recipients": "bank/credit"}, 400, "not-well-formed"),
             (REQUEST | {"handle": "h" * 1000}, 400, "not-well-formed"),
-            (REQUEST | {"sender": 5}, 403, "not-the-sender"),
+            (REQUEST | {"sender": "bank/none"}, 403, "not-the-sender"),
+            (REQUEST | {"sender": 5}, 400, "not-well-formed"),
         ):
             answer = await one.post(message)
             assert (answer.status, answer.body["code"]) == (status, code), answer
