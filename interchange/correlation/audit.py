@@ -15,13 +15,13 @@ from ..calls import Call
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS audit (
-    number INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT NULL, call TEXT NOT NULL, hop TEXT NOT NULL, digest TEXT NOT NULL
+    number INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT NULL, call TEXT NOT NULL, hop TEXT, digest TEXT NOT NULL
 );
-CREATE UNIQUE INDEX IF NOT EXISTS audit_once ON audit (hop, what) WHERE hop <> '';
+CREATE UNIQUE INDEX IF NOT EXISTS audit_once ON audit (hop, what);
 CREATE TABLE IF NOT EXISTS audit_begin (number INTEGER NOT NULL, digest TEXT NOT NULL);
 """
 
-Fact = tuple[int, str, str, str]  # when, what, call, hop
+Fact = tuple[int, str, str, str | None]  # when, what, call, hop; None: of no hop, and as many as there are
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS participants (call TEXT, service TEXT, session TEXT N
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS members (session TEXT, organisation TEXT, PRIMARY KEY (session, organisation)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seen (organisation TEXT, created INTEGER, call TEXT, PRIMARY KEY (organisation, created, call)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS seen_by_call ON seen (call);
+CREATE INDEX IF NOT EXISTS seen_by_call ON seen (call, organisation);
 CREATE TABLE IF NOT EXISTS identifiers (
     organisation TEXT, name TEXT, value TEXT, call TEXT, service TEXT, PRIMARY KEY (organisation, name, value, call, service)
 ) WITHOUT ROWID;
@@ -69,7 +69,7 @@ def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequen
         for call in calls:
             _write(connection, call)
             audit.append(connection, audit.facts_of(call))
-        audit.append(connection, [(at, f"refused {code}", "", "") for at, _, _, code, _ in refused])
+        audit.append(connection, [(at, f"refused {code}", "", None) for at, _, _, code, _ in refused])
         connection.executemany("INSERT INTO refused (at, user, client, code, what) VALUES (?, ?, ?, ?, ?)", refused)
     except BaseException:
         connection.execute("ROLLBACK")
@@ -105,38 +105,46 @@ def takes_part(connection: sqlite3.Connection, organisations: Sequence[str], ses
 
 
 def find(connection: sqlite3.Connection, organisations: Sequence[str], question: Question, vouched: bool = False) -> list[dict[str, Any]]:
-    """Calls that these organisations may look at, the latest first.
+    """Calls that these organisations may look at, the latest first; one more than the question's limit, if there are more.
 
     vouched: another home says that one of them takes part in the session that is asked for.
     """
-    values: list[Any] = []
+    rows: dict[str, tuple[int, str]] = {}  # call -> when, and what is shown
     if vouched:
-        source, wanted = "calls AS c", ["c.session = ?"]
-        values.append(question.session)
+        rows = _found(connection, "calls AS s", ["s.session = ?"], [question.session], organisations, question)
     else:
-        source = "(SELECT DISTINCT created, call FROM seen WHERE organisation IN ({marks}){period}) AS s JOIN calls AS c USING (call)"
-        period = "".join(f" AND created {sign} ?" for sign, at in ((">=", question.since), ("<", question.until)) if at is not None)
-        source = source.format(marks=_marks(organisations), period=period)
-        values += [*organisations, *(at for at in (question.since, question.until) if at is not None)]
-        wanted = ["1"]
-    for column, value in (("session", question.session), ("call", question.call), ("status", question.status)):
-        if value:
-            wanted.append(f"c.{column} = ?")
+        for one in organisations:
+            rows |= _found(connection, "seen AS s", ["s.organisation = ?"], [one], organisations, question)
+    latest = sorted(rows, key=lambda call: (rows[call][0], call), reverse=True)[: question.limit + 1]
+    return [_for(connection, organisations, json.loads(rows[call][1]), call) for call in latest]
+
+
+def _found(
+    connection: sqlite3.Connection, source: str, wanted: list[str], values: list[Any], organisations: Sequence[str], question: Question
+) -> dict[str, tuple[int, str]]:
+    """The latest calls of a source that are as asked; its index gives them in order, so that a page is read and no more."""
+    for text, value in (
+        ("s.call = ?", question.call),
+        ("s.created >= ?", question.since),
+        ("s.created < ?", question.until),
+        ("c.session = ?", question.session),
+        ("c.status = ?", question.status),
+        ("EXISTS (SELECT 1 FROM participants AS p WHERE p.call = s.call AND p.service = ?)", question.service),
+        ("EXISTS (SELECT 1 FROM participants AS p WHERE p.call = s.call AND p.service = ? AND p.hop)", question.route),
+    ):
+        if value is not None and value != "":
+            wanted.append(text)
             values.append(value)
-    for service, hop in ((question.service, ""), (question.route, " AND p.hop")):
-        if service:
-            wanted.append(f"EXISTS (SELECT 1 FROM participants AS p WHERE p.call = c.call AND p.service = ?{hop})")
-            values.append(service)
     if question.identifier is not None:
         given = f"SELECT call FROM identifiers WHERE organisation IN ({_marks(organisations)}) AND name = ? AND value = ?"
-        wanted.append(f"c.call IN ({given})")
+        wanted.append(f"s.call IN ({given})")
         values += [*organisations, *question.identifier]
     if question.after is not None:
-        wanted.append("(c.created, c.call) < (?, ?)")
+        wanted.append("(s.created, s.call) < (?, ?)")
         values += question.after
-    text = f"SELECT c.call, c.shown FROM {source} WHERE {' AND '.join(wanted)} ORDER BY c.created DESC, c.call DESC LIMIT ?"
-    rows = connection.execute(text, (*values, question.limit + 1)).fetchall()
-    return [_for(connection, organisations, json.loads(found), call) for call, found in rows]
+    text = f"SELECT s.call, c.created, c.shown FROM {source} JOIN calls AS c ON c.call = s.call WHERE {' AND '.join(wanted)}"
+    rows = connection.execute(f"{text} ORDER BY s.created DESC, s.call DESC LIMIT ?", (*values, question.limit + 1))
+    return {call: (created, shown) for call, created, shown in rows}
 
 
 def _for(connection: sqlite3.Connection, organisations: Sequence[str], found: dict[str, Any], call: str) -> dict[str, Any]:
