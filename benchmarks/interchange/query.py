@@ -1,0 +1,81 @@
+"""Queries among many calls of one home: `python -m benchmarks.interchange.query --calls 625000`, which is 10 million hops over 8 homes.
+
+Each call is a request with its response, two hops; five make a session. What is written goes the way of the broker: calls as bytes, 500 in
+one transaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mqmesh.interchange.calls import Branch, Call, Hop, State, Step, pack, unpack
+from mqmesh.interchange.correlation import tables
+from mqmesh.interchange.correlation.questions import Question
+from mqmesh.interchange.message import Declaration, Header, Kind
+
+AT_ONCE = 500
+OF_SESSION = 5
+SHOPS = 500
+RUNS = 1000
+
+
+def call_of(number: int) -> Call:
+    """A request of one of the shops that the bank has answered."""
+    at, shop, session = 1000 + number, f"shop{number // OF_SESSION % SHOPS}/orders", number // OF_SESSION
+    hops = [
+        Hop(f"{2 * number:016x}", "bank/credit", at, at + 1, 0, "request", 5),
+        Hop(f"{2 * number + 1:016x}", shop, at + 1, at + 1, 0, "response", 5),
+    ]
+    branch = Branch((Step(Declaration("bank/credit")),), state=State.ANSWERED, hops=hops)
+    header = Header(Kind.REQUEST, shop, (Declaration("bank/credit"),))
+    return Call(f"{number:016x}", f"{session:032x}", header, at, at + 9, [branch], at + 1)
+
+
+def fill(connection: sqlite3.Connection, calls: int) -> float:
+    """Write calls: the processor time of it in seconds."""
+    spent = 0.0
+    for begin in range(0, calls, AT_ONCE):
+        values = [pack(call_of(number)) for number in range(begin, begin + AT_ONCE)]
+        before = time.process_time()
+        tables.write(connection, map(unpack, values))
+        spent += time.process_time() - before
+    return spent
+
+
+def ask(connection: sqlite3.Connection, question: Question, vouched: bool = False) -> float:
+    """Seconds of one query of the bank."""
+    before = time.perf_counter()
+    assert not question.session or tables.takes_part(connection, ["bank"], question.session)
+    assert tables.find(connection, ["bank"], question, vouched)
+    return time.perf_counter() - before
+
+
+def main() -> None:
+    """Print what is measured."""
+    parser = argparse.ArgumentParser(description="queries among many calls of one home")
+    parser.add_argument("--calls", type=int, default=20_000)
+    calls = parser.parse_args().calls
+    with tempfile.TemporaryDirectory() as folder:
+        connection = tables.connect(Path(folder) / "correlation.db")
+        tables.prepare(connection)
+        print(f"{calls:,} calls, {2 * calls:,} hops: {1e6 * fill(connection, calls) / calls:.0f} us of processor time a call")
+        questions: dict[str, Callable[[], tuple[Question, bool]]] = {
+            "a session": lambda: (Question(session=f"{random.randrange(calls // OF_SESSION):032x}"), True),
+            "a call": lambda: (Question(call=f"{random.randrange(calls):016x}"), False),
+            "the latest 100": lambda: (Question(), False),
+            "a period": lambda: (Question(until=1000 + random.randrange(1, calls)), False),
+        }
+        for name, made in questions.items():
+            times = sorted(ask(connection, *made()) for _ in range(RUNS))
+            print(f"{name}: median {1e3 * times[RUNS // 2]:.2f} ms, p99 {1e3 * times[RUNS * 99 // 100]:.2f} ms")
+        connection.close()
+
+
+if __name__ == "__main__":
+    main()
