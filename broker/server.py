@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from ..base.address import Address, parse_address
 from ..base.extras import install
-from ..base.interchange import CLIENT as INTERCHANGE
+from ..base.interchange import clients_of
 from ..base.refusals import Warnings
 from ..base.settings import ConfigError
 from ..mesh.topology.listeners import CLIENTS, serves_of
@@ -97,7 +97,7 @@ class Broker:
         context.flush, context.write = self.flush, self.write
         context.workers = config.worker.total if config.worker is not None else 1
         context.hooks = HookCalls(hooks) if hooks else None
-        inside = [one.session for one in config.attach] + ([INTERCHANGE + config.name] if config.interchange is not None else [])
+        inside = [one.session for one in config.attach] + (clients_of(config.name) if config.interchange is not None else [])
         access = Access(config.metabroker, context.counters, frozenset(inside))
         router = Router(context.counters, access)
         guard = router.rules = Guard(context, access, config.access)

@@ -19,8 +19,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from zlib import crc32
 
-from ...base.interchange import ENVELOPE
+from ...base.interchange import CONNECTIONS, ENVELOPE
 from ...base.quoting import quoted
 from ...mqtt.packets import Publish
 from ..faces import cloudevents, envelope, mqtt
@@ -53,14 +54,16 @@ class Target:
 class Pushes:
     """The feeds of one interchange.
 
-    connect: opens a connection that may take from all inboxes here. put_back: puts a message into the inbox again, marked; False: not now.
+    connect: opens one of the connections that may take from all inboxes here. Services share them out, because the broker looks at all
+    inboxes of a connection when a message of one is settled.
+    put_back: puts a message into the inbox again, marked; False: not now.
     now: milliseconds since 1970.
     """
 
     def __init__(
         self,
         sender: Sender,
-        connect: Callable[[], Awaitable[Line]],
+        connect: Callable[[int], Awaitable[Line]],
         put_back: Callable[[str, Publish], Awaitable[bool]],
         now: Callable[[], int],
     ) -> None:
@@ -68,7 +71,7 @@ class Pushes:
         self._connect = connect
         self._put_back = put_back
         self._now = now
-        self._line: Line | None = None
+        self._lines: dict[int, Line] = {}
         self._opening = asyncio.Lock()
         self._feeds: dict[str, tuple[Target, asyncio.Task[None]]] = {}
 
@@ -88,8 +91,8 @@ class Pushes:
         tasks = [task for _, task in self._feeds.values()]
         self.renew({})
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._line is not None:
-            self._line.close()
+        for line in self._lines.values():
+            line.close()
         self._sender.close()
 
     async def _feed(self, service: str, target: Target) -> None:
@@ -107,7 +110,7 @@ class Pushes:
         while True:
             await room.acquire()
             await self._window(target)
-            line = await self._connected()
+            line = await self._connected(crc32(service.encode()) % CONNECTIONS)
             alert = await line.open(service, UNPUSHED)
             alert.clear()
             found = await line.take(service, 1)
@@ -119,11 +122,12 @@ class Pushes:
             task = group.create_task(self._deliver(service, target, line, message), name=f"push to {service}")
             task.add_done_callback(lambda _: room.release())
 
-    async def _connected(self) -> Line:
+    async def _connected(self, number: int) -> Line:
         async with self._opening:
-            if self._line is None or self._line.closed:
-                self._line = await self._connect()
-            return self._line
+            line = self._lines.get(number)
+            if line is None or line.closed:
+                line = self._lines[number] = await self._connect(number)
+            return line
 
     async def _window(self, target: Target) -> None:
         while wait := opens_in(target.push.windows, target.push.zone, self._now()):  # noqa: ASYNC110

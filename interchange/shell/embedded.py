@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...base.extras import install
-from ...base.interchange import ANSWER, CLIENT, INBOX, POST, QUERY
+from ...base.interchange import ANSWER, INBOX, POST, QUERY, clients_of
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
@@ -82,6 +82,7 @@ class Interchange:
         assert config.queues is not None
         self._settings = settings
         self._site = config.name
+        self._clients = frozenset(clients_of(config.name))
         self._directory = _directory(config) if settings.services is None else None
         self.registry = self._directory.registry() if self._directory is not None else load(_file(settings), config.name)
         self._declare(config.queues)
@@ -215,7 +216,7 @@ class Interchange:
     def _may_take(self, session: Session, name: str) -> bool:
         """Whether a client takes messages from the inbox of a service."""
         service = self.registry.services.get(name)
-        if session.client_id == CLIENT + self._site:
+        if session.client_id in self._clients:
             return service is not None
         if service is None or not service.is_spoken_for_by(self._guard.user_of(session)):
             return False

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...base.interchange import CLIENT
+from ...base.interchange import clients_of
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Property, encode_properties
 from ..gateway.desk import open_line
@@ -53,8 +53,8 @@ class Pushing:
         """Push no more."""
         await self._pushes.stop()
 
-    async def _connect(self) -> Line:
-        line = Line(Login(), pings=False, client=CLIENT + self._site)
+    async def _connect(self, number: int) -> Line:
+        line = Line(Login(), pings=False, client=clients_of(self._site)[number])
         self._broker.connect_inside(line, _failed)
         return await open_line(line)
 
