@@ -6,10 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 def digest_of(before: str, row: Sequence[object]) -> str:
     """The digest of a row of plain values. before: the digest of the row before it; empty: it is the first."""
-    return hashlib.sha256(f"{before}\n{json.dumps(list(row), ensure_ascii=False, separators=(',', ':'))}".encode()).hexdigest()
+    return hashlib.sha256(f"{before}\n{_written(list(row))}".encode()).hexdigest()
 
 
 def first_broken(rows: Iterable[tuple[int, Sequence[object], str]], number: int = 0, digest: str = "") -> int | None:

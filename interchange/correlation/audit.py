@@ -43,9 +43,12 @@ def facts_of(call: Call) -> Iterator[Fact]:
 
 def append(connection: sqlite3.Connection, facts: Iterable[Fact]) -> None:
     """Write facts that are not there yet; in the transaction that is open."""
+    wanted = list(facts)
+    hops = sorted({hop for _, _, _, hop in wanted if hop is not None})
+    known = set(connection.execute(f"SELECT hop, what FROM audit WHERE hop IN ({', '.join('?' * len(hops))})", hops))
     number, digest = _head(connection)
-    for at, what, call, hop in facts:
-        if hop and connection.execute("SELECT 1 FROM audit WHERE hop = ? AND what = ?", (hop, what)).fetchone():
+    for at, what, call, hop in wanted:
+        if (hop, what) in known:
             continue
         number += 1
         digest = digest_of(digest, (number, at, what, call, hop))

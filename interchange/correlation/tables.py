@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..calls import Call
 from . import audit
 from .questions import Question
@@ -83,7 +85,7 @@ def _write(connection: sqlite3.Connection, call: Call) -> None:
     gone = {row[0] for row in connection.execute(erased, (call.created, *services))}
     for service in gone:
         made = _without(made, service)
-    row = (call.id, call.session, call.created, call.ended, status_of(call), json.dumps(made, ensure_ascii=False))
+    row = (call.id, call.session, call.created, call.ended, status_of(call), msgspec.json.encode(made).decode())
     connection.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?)", row)
     with_hop = {hop.service for hop in call.hops()}
     parts = [(call.id, service, call.session, service in with_hop) for service in services if service not in gone]

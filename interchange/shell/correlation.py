@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.interchange")
 
 FILE = "correlation.db"
-SOON = 0.05  # seconds that calls are gathered before they are written
+SOON = 0.5  # seconds that calls are gathered before they are written
 SWEEP = 600.0  # seconds between two looks at what is too old
 PATIENCE = 3.0  # seconds until a home that does not answer is named
 MOST_REFUSED = 10_000  # refused posts that wait to be written; more are counted only
