@@ -6,6 +6,7 @@ import asyncio
 import base64
 import http.client
 import json
+import ssl
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -23,10 +24,11 @@ class Answer(NamedTuple):
 
 
 class Web:
-    """Who asks at a URL. user: with this password; None: nobody."""
+    """Who asks at a URL. user: with this password; None: nobody. context: for https."""
 
-    def __init__(self, url: str, user: str | None = None, password: str = "") -> None:
+    def __init__(self, url: str, user: str | None = None, password: str = "", context: ssl.SSLContext | None = None) -> None:
         self._to = urlsplit(url)
+        self._context = context
         self._headers = {}
         if user is not None:
             self._headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -36,7 +38,11 @@ class Web:
 
     def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         assert self._to.hostname is not None
-        connection = http.client.HTTPConnection(self._to.hostname, self._to.port, timeout=PATIENCE)
+        host, port, context = self._to.hostname, self._to.port, self._context
+        if context is not None:
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=context)
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
         try:
             connection.request(method, path, body, self._headers | headers)
             answer = connection.getresponse()

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.base.settings import ConfigError
 from mqmesh.broker.auth.passwords import change
 from mqmesh.mqtt.properties import Property
+from support.certificates import Certificates
 from support.interchange_http import Web
 from support.interchange_site import SERVICES, InterchangeSite
 from support.services import PATIENCE
@@ -224,3 +226,21 @@ async def test_the_program_of_the_page(tmp_path: Path) -> None:
         words = sys.executable, str(program), f"{site.inside.faces.url}/soap?wsdl"
         done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["credit granted"]), done.stderr
+
+
+async def test_https_with_the_certificate_of_the_broker(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "tls")
+    certificates.broker("test", "127.0.0.1")
+    tls = f'[tls]\ncertificate = "{certificates.certificate("test")}"\nkey = "{certificates.key("test")}"'
+    async with InterchangeSite(tmp_path, SERVICES, tls, interchange='http = "https://127.0.0.1:0"') as site:
+        assert site.inside.faces is not None
+        assert site.inside.faces.url.startswith("https://")
+        one = Web(site.inside.faces.url, context=certificates.context())
+        assert (await one.post(REQUEST)).status == 200
+        assert len(await one.poll("bank/credit")) == 1
+
+
+@pytest.mark.parametrize("address", ["http://0.0.0.0:0", "http://192.0.2.1:80", "ftp://127.0.0.1:0", "127.0.0.1"])
+def test_passwords_do_not_travel_in_the_clear(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError):
+        InterchangeSite(tmp_path, interchange=f'http = "{address}"')

@@ -9,9 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from mqmesh.base.interchange import clients_of
 from mqmesh.base.settings import ConfigError
+from mqmesh.broker.auth.passwords import change
 from mqmesh.interchange.gateway.webhook import signature
 from mqmesh.interchange.registry.file import load
+from mqmesh.mqtt.packets import Connack, Connect
 from support.interchange_site import InterchangeSite
 from support.push_receivers import OK, Pushed, Receiver, status
 
@@ -147,6 +150,22 @@ async def refused(site: InterchangeSite, names: list[str], caplog: pytest.LogCap
         await site.until(lambda name=name: f"push-given-up service=bank/{name}" in caplog.text)  # type: ignore[misc]
         poller = await site.service(f"bank/{name}")
         assert (await poller.take())[1]["pushed"] == "failed"
+
+
+async def test_rules_of_access_are_for_clients(tmp_path: Path) -> None:
+    """A broker that asks for names, and allows nobody else to take from inboxes, pushes; nobody has the interchange's own name."""
+    change(tmp_path / "users", "shop", b"shop")
+    rule = 'users = ["shop"]\nallow = ["publish", "subscribe"]\ntopics = ["interchange/#", "$queue/#"]'
+    access = f'[access]\nusers = "users"\n[[access.rule]]\n{rule}'
+    async with Receiver() as bank:
+        table = services(credit=bank.url)
+        async with InterchangeSite(tmp_path, table, access, interchange=LOCAL) as site:
+            shop = await site.service("shop/orders", "shop", password=b"shop")
+            await shop.post("notification", b"1", recipient="bank/credit")
+            assert (await bank.came.get()).event()["data"] == "1"
+            thief = await site.dial()
+            thief.send(Connect(clients_of(site.config.name)[0], 5, True, 0, "shop", b"shop"))
+            assert (await thief.expect(Connack)).reason >= 0x80
 
 
 async def test_bad_receivers_leave_others_alone(tmp_path: Path) -> None:

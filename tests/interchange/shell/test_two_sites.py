@@ -10,6 +10,7 @@ from mqmesh.base.interchange import INBOX
 from mqmesh.interchange.identifiers import home_of
 from mqmesh.mqtt.properties import Property
 from support.broker_site import until
+from support.interchange_http import Web
 from support.interchange_site import InterchangeSite, Service
 
 SERVICES = """
@@ -51,7 +52,8 @@ class TwoSites:
             more += f'[[mesh.peer]]\naddress = "{self._address}"\n'
         self._stacks[name] = AsyncExitStack()
         listen = self._address if name == "porto" else ""
-        site = InterchangeSite(self._folder / name, SERVICES, more, listen or "mqtt://127.0.0.1:0")
+        http = 'http = "http://127.0.0.1:0"'
+        site = InterchangeSite(self._folder / name, SERVICES, more, listen or "mqtt://127.0.0.1:0", http)
         self.sites[name] = await self._stacks[name].enter_async_context(site)
         if name == "porto":
             self._address = site.broker.addresses[0]
@@ -174,3 +176,22 @@ async def test_expiry_across_sites(tmp_path: Path) -> None:
         await mesh.sites["porto"].later(21)
         error = (await shop.take())[1]
         assert (error["code"], error["call"]) == ("expired", told["call"])
+
+
+async def test_http_at_either_site(tmp_path: Path) -> None:
+    """Services post and poll at a site that is not theirs; a lease that is over gives the message back there too."""
+    async with TwoSites(tmp_path) as two:
+        faces = {name: site.inside.faces for name, site in two.sites.items()}
+        assert faces["porto"] is not None
+        assert faces["lyon"] is not None
+        porto, lyon = Web(faces["porto"].url), Web(faces["lyon"].url)
+        told = await lyon.post({"kind": "request", "sender": "shop/orders", "recipients": ["bank/credit"], "body": "?"})
+        (request,) = await porto.poll("bank/credit", lease=1000)
+        await two.sites["porto"].later(1001)
+        (again,) = await porto.poll("bank/credit")
+        assert again["hop"] == request["hop"]
+        answered = await porto.post({"kind": "response", "sender": "bank/credit", "hop": again["hop"], "body": "!"})
+        assert answered.body["call"] == told.body["call"]
+        assert await porto.settle(acknowledge=[again["lease"]]) == []
+        (response,) = await lyon.poll("shop/orders")
+        assert (response["body"], response["call"]) == ("!", told.body["call"])
