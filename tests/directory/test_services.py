@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from mqmesh.directory.storage.store import Store
 from mqmesh.directory.storage.tables import audits
 from mqmesh.directory.uddi.documents import RECORD
 from support.directories import in_this_process
+from support.peers import postgres
 from support.peers.uddi_clients import fault, uddi_client
 from support.services import PATIENCE
 
@@ -36,11 +38,14 @@ class World:
         return {one["service"] for one in self.client(account).services()}
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    store = Store(f"sqlite:///{tmp_path / 'directory.db'}")
-    with in_this_process(store) as url:
-        yield World(store, url)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as services:
+        database = f"sqlite:///{tmp_path / 'directory.db'}"
+        if request.param == "postgresql":
+            database = services.enter_context(postgres.server()).url
+        store = Store(database)
+        yield World(store, services.enter_context(in_this_process(store)))
 
 
 def test_accounts_of_an_organisation_register_its_services(world: World) -> None:
