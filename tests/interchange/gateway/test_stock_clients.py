@@ -8,9 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+import pytest
 from support.interchange_http import Web
 from support.interchange_site import InterchangeSite
 from support.services import PATIENCE
@@ -64,6 +62,7 @@ def url_of(site: InterchangeSite) -> str:
 
 async def test_suds(tmp_path: Path) -> None:
     """Request, response, poll, query; an attachment inline."""
+    pytest.importorskip("suds")
     async with InterchangeSite(tmp_path, interchange=HTTP) as site:
         words = sys.executable, "-c", SUDS, f"{url_of(site)}/soap?wsdl"
         done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -85,6 +84,11 @@ async def test_a_query_over_http(tmp_path: Path) -> None:
 
 async def test_the_sdk_of_opentelemetry_takes_our_traceparent(tmp_path: Path) -> None:
     """A service's span is of the session's trace, below our hop; what it posts then goes on with its own."""
+    pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
     propagator, tracer = TraceContextTextMapPropagator(), TracerProvider().get_tracer("bank")
     async with InterchangeSite(tmp_path, interchange=HTTP) as site:
         web = Web(url_of(site))
