@@ -110,5 +110,5 @@ lock: ## resolve pyproject.toml anew and write requirements*.lock
 	@.ci/lock "$(PYTHON)"
 
 clean: ## remove everything that can be made again, the virtual environment too
-	rm -rf $(VENV) .typing build dist out tests/browser/node_modules tests/directory/uddi/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .typing build dist out tests/browser/node_modules tests/directory/uddi/clients/node_modules tests/interchange/gateway/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.interchange_http import Web
 from support.interchange_site import InterchangeSite
-from support.services import PATIENCE
+from support.services import PATIENCE, missing, require
 
 HTTP = 'http = "http://127.0.0.1:0"'
 REQUEST = {"kind": "request", "sender": "shop/orders", "recipients": ["bank/credit"]}
@@ -106,3 +106,16 @@ async def test_the_sdk_of_opentelemetry_takes_our_traceparent(tmp_path: Path) ->
         (second,) = await web.poll("map/ids")
         found = trace.get_current_span(propagator.extract({"traceparent": second["traceparent"]})).get_span_context()
         assert f"{found.trace_id:032x}" == request["session"]
+
+
+@pytest.mark.service
+async def test_mqtt_js(tmp_path: Path) -> None:
+    """Request, response and query over plain MQTT 5."""
+    clients = Path(__file__).parent / "clients"
+    node = require("node")
+    if not (clients / "node_modules" / "mqtt").is_dir():
+        missing("MQTT.js is not installed: make services (npm, tests/interchange/gateway/clients/package.json)")
+    async with InterchangeSite(tmp_path) as site:
+        words = node, str(clients / "request_and_response.mjs"), site.broker.addresses[0]
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert (done.returncode, done.stdout) == (0, "response granted true true answered\n"), done.stderr
