@@ -19,6 +19,8 @@ from mqmesh.broker.queues.log import store
 from mqmesh.broker.queues.log.carry import Carry
 from mqmesh.broker.queues.log.port import Segments
 from mqmesh.broker.queues.log.store import Batch, LogStore
+from mqmesh.broker.queues.sites import wire
+from mqmesh.broker.queues.sites.sites import Sites
 
 from ..recipients.broker import WALL, Place, simulated
 from ..recipients.virtual import LIFE, VirtualLoop
@@ -164,7 +166,7 @@ def simulated_queues(seed: int, ledger: Ledger, places: dict[str, QueuePlace]) -
     """A virtual loop for brokers with queues. places: by name, as they are made."""
     global _places
     _places = places
-    take = Queue.take
+    take, put_returned = Queue.take, Sites._put_returned
 
     def wall(context: ports.Context) -> float:
         life = LIFE.get()
@@ -177,6 +179,11 @@ def simulated_queues(seed: int, ledger: Ledger, places: dict[str, QueuePlace]) -
             ledger.given(self, member, one.part, one.start, one.length)
         return found
 
+    def returned(self: Sites, destination: int, body: bytes, reason: str) -> None:
+        if reason == "expired":
+            ledger.expired.update(int(payload.split()[0]) for payload in wire.decode_put(body).payloads)
+        put_returned(self, destination, body, reason)
+
     with (
         simulated(seed) as (loop, chance),
         mock.patch.object(ports.Context, "wall", wall),
@@ -186,5 +193,6 @@ def simulated_queues(seed: int, ledger: Ledger, places: dict[str, QueuePlace]) -
         mock.patch.object(store, "segments_in", lambda folder, kind, durability: home_of_life().disk(kind)),
         mock.patch.object(upkeep, "TRIM", TRIM),
         mock.patch.object(Queue, "take", taken),
+        mock.patch.object(Sites, "_put_returned", returned),
     ):
         yield loop, chance

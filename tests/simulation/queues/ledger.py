@@ -108,12 +108,16 @@ def _body(disk: Disk, number: int, frame: segments.Frame, put: Put) -> bytes:
 
 
 class Ledger:
-    """See the module. entries: by queue and position. dead: of dead letters, by the message that they were."""
+    """See the module. entries: by queue and position. dead: of dead letters, by the message that they were.
+
+    expired: numbers of messages whose time was over in the custody of their publisher's site.
+    """
 
     def __init__(self) -> None:
         self.entries: dict[Key, Entry] = {}
         self.dead: dict[Key, list[Key]] = defaultdict(list)
         self.numbers: dict[int, list[Key]] = defaultdict(list)
+        self.expired: set[int] = set()
         self.counts: dict[str, int] = defaultdict(int)
         self._parcels: dict[tuple[bytes, bytes], Key] = {}
         self._frames = 0

@@ -8,6 +8,7 @@ what is left.
 Checked while it runs: `ledger.py`; a put that its home acknowledges is on the disk, and so is what a member was told to be done.
 Checked at the end of each message, against what the logs say:
 - one that was acknowledged was put, once, unless its publisher had to send it again without a handle; one that was refused was not put;
+  one with an expiry may also have expired in the custody of its publisher's site, if that says so;
 - it is done, or expired (if it may), or dead, with one dead letter for each time that it died, or it waits among the dead letters: nothing
   else is left;
 - messages of one publisher and QoS stand in the order in which they were sent;
@@ -44,7 +45,7 @@ POISON, BAD = 17, 23  # every so manieth message is always returned, or cannot b
 
 @dataclass(slots=True)
 class Sent:
-    """What was put. reason: of its acknowledgement; -1: there was none. again: it was sent more than once."""
+    """What was put. expires: it has an expiry. reason: of its acknowledgement; -1: there was none. again: it was sent more than once."""
 
     number: int
     queue: str
@@ -52,6 +53,7 @@ class Sent:
     qos: int
     handle: str
     plain: bool
+    expires: bool
     reason: int = -1
     again: bool = False
 
@@ -238,7 +240,7 @@ class Scenario:
         if pairs:
             properties[Property.USER_PROPERTY] = pairs
         qos = chance.choice((1, 1, 1, 2, 0))
-        self.messages.append(Sent(number, queue, publisher, qos, handle, plain))
+        self.messages.append(Sent(number, queue, publisher, qos, handle, plain, Property.MESSAGE_EXPIRY_INTERVAL in properties))
         body = b"%d %s" % (number, b"." * chance.choice((0, 10, 60, 200)))
         self.publishers[publisher].put(number, body, queue, qos, properties)
         if handle and qos and chance.random() < 0.2:  # once more, whatever becomes of the first
@@ -357,7 +359,7 @@ class Scenario:
                 left.append(f"{name} at {home.name} has something to write")
         if not left:
             left += [
-                f"message {sent.number} has not come" for sent in self.messages if 0 <= sent.reason < REFUSED and not self._found(sent)
+                f"message {sent.number} has not come" for sent in self.messages if 0 <= sent.reason < REFUSED and not self._ended(sent)
             ]
         return left
 
@@ -374,6 +376,10 @@ class Scenario:
             client.life.end()
 
     # ---- checking
+
+    def _ended(self, sent: Sent) -> bool:
+        """Whether a message that was acknowledged was put, or has expired before it could be."""
+        return bool(self._found(sent)) or (sent.expires and sent.number in self.ledger.expired)
 
     def _found(self, sent: Sent) -> list[Key]:
         """Where a message was put."""
@@ -405,7 +411,7 @@ class Scenario:
         if sent.number in self.publishers[sent.publisher].again:
             sent.again = True
         if 0 <= sent.reason < REFUSED:
-            assert found, f"{sent} is lost"
+            assert self._ended(sent), f"{sent} is lost"
         elif sent.reason >= REFUSED and not sent.again:
             assert not found, f"{sent} was refused, and is {found}"
         if not sent.again:
