@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from mqmesh.cli.fleet.process import Fleet
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTMessage, MQTTv5
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from support.scenes import mesh
 
 pytestmark = pytest.mark.slow
@@ -28,7 +30,11 @@ class Member:
         ready = threading.Event()
         self.client.on_message = self._message
         self.client.on_subscribe = lambda *_: ready.set()
-        self.client.connect("127.0.0.1", port)
+        all_at_once = Properties(
+            PacketTypes.CONNECT
+        )  # or the broker keeps back what goes beyond `in_flight`, while the slow one says nothing
+        all_at_once.ReceiveMaximum = 65_535
+        self.client.connect("127.0.0.1", port, properties=all_at_once)
         self.client.loop_start()
         self.client.subscribe("$share/g/work", qos=1)
         assert ready.wait(PATIENCE)
