@@ -30,9 +30,8 @@ class Member:
         ready = threading.Event()
         self.client.on_message = self._message
         self.client.on_subscribe = lambda *_: ready.set()
-        all_at_once = Properties(
-            PacketTypes.CONNECT
-        )  # or the broker keeps back what goes beyond `in_flight`, while the slow one says nothing
+        # without a Receive Maximum the broker keeps back what goes beyond `in_flight`, while the slow one says nothing
+        all_at_once = Properties(PacketTypes.CONNECT)
         all_at_once.ReceiveMaximum = 65_535
         self.client.connect("127.0.0.1", port, properties=all_at_once)
         self.client.loop_start()
