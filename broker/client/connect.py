@@ -312,6 +312,8 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     connection.send_packet(connack)
     _begin(connection, session, present)
     if site.queues is not None:
+        if present:
+            site.queues.review(session, site.router.unsubscribe)
         site.queues.came(session)
     if connection.corked and persistence is not None:
         persistence.when(persistence.mark(), connection.uncork)

@@ -220,8 +220,17 @@ class Queues:
             return self.may_take(session, name[len(INBOX) :])
         return self.temporary.may_consume(session, name, subscription.key)
 
+    def review(self, session: Session, unsubscribe: Callable[[Session, str], bool]) -> bool:
+        """End a session's memberships of inboxes that it may not take from any more: whether it has others. unsubscribe: ends one."""
+        inboxes = [one for one in session.subscriptions if one.startswith(PREFIX + INBOX)]
+        gone = [one for one in inboxes if not self.may_take(session, (queue_of_alerts(one) or one[len(PREFIX) :])[len(INBOX) :])]
+        for one in gone:
+            unsubscribe(session, one)
+            session.unsubscribed(one)
+        return len(gone) < len(inboxes)
+
     def may_join(self, name: str, key: str) -> bool:
-        """The same of a client of another site."""
+        """The same as `may_consume` of a client of another site."""
         return self.temporary.may_consume(None, name, key)
 
     def read(self, packet: Subscribe) -> str | None:

@@ -287,6 +287,7 @@ class Line(asyncio.Protocol):
                 raise
             found = self._came.pop(topic, [])
         if "error" in answer:
+            self._alerts.pop(topic, None)  # it may be no member any more: who asks again hears why
             raise Refusal(Code.UNAVAILABLE, str(answer["error"]))
         return found
 

@@ -103,6 +103,8 @@ class Pushes:
                     await self._follow(service, target, group)
             except* (Lost, Denied, Refusal) as errors:
                 log.warning("event=push-waits service=%s text=%s", quoted(service), errors.exceptions[0])
+            except* Exception:  # what nobody has foreseen does not end pushes to this service
+                log.exception("event=internal-error work=interchange-push service=%s", quoted(service))
             await asyncio.sleep(PAUSE)
 
     async def _follow(self, service: str, target: Target, group: asyncio.TaskGroup) -> None:

@@ -68,6 +68,7 @@ PUBLISHER = "\0interchange"  # who puts into inboxes: no client has such an iden
 ROOM = 80  # identifiers that a post may need
 PAUSE = 5  # milliseconds that identifiers are waited for at most
 RETRY = 1000  # milliseconds until a delivery that found no room is tried again
+LONGEST_LIFE = 0xFFFF_FFFF  # seconds that MQTT can say
 FARTHEST = 3600.0  # seconds until deadlines are looked at again
 
 
@@ -90,6 +91,7 @@ class Interchange:
         self._correlation: Correlation | None = None
         self.faces: Faces | None = None
         self._pushing: Pushing | None = None
+        self._takers: set[str] = set()  # clients that take from inboxes
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
 
@@ -107,7 +109,7 @@ class Interchange:
         site = broker.site
         assert site.queues is not None
         self._context, self._router, self._queues = broker.context, site.router, site.queues
-        self._guard = site.guard
+        self._guard, self._sessions = site.guard, site.sessions
         self._offset = self._context.wall() - self._context.loop.time()
         self._keeping = Keeping(site.persistence)
         home = site.mesh.identity.number if site.mesh is not None else max(0, broker.config.number)
@@ -181,6 +183,7 @@ class Interchange:
         for service in registry.services.values():
             if service.has_inbox_at(self._site) and INBOX + service.name not in self._queues.settings.rules:
                 self._queues.begin(INBOX + service.name, Rules(), [])
+        self._review_takers()
         try:
             self._push()
         except StartError as error:
@@ -214,14 +217,24 @@ class Interchange:
     # Posts
 
     def _may_take(self, session: Session, name: str) -> bool:
-        """Whether a client takes messages from the inbox of a service."""
+        """Whether a client takes messages from the inbox of a service. Who does is asked again when services change."""
         service = self.registry.services.get(name)
         if session.client_id in self._clients:
             return service is not None
         if service is None or not service.is_spoken_for_by(self._guard.user_of(session)):
             return False
         needs = service.routing.needs
-        return not needs or session.connection is None or needs <= self._has(cast("Connection", session.connection))
+        if needs and session.connection is not None and not needs <= self._has(cast("Connection", session.connection)):
+            return False
+        self._takers.add(session.client_id)
+        return True
+
+    def _review_takers(self) -> None:
+        """Services have changed: who may not take from an inbox any more is no member of it."""
+        for client_id in list(self._takers):
+            session = self._sessions.get(client_id)
+            if session is None or not self._queues.review(session, self._router.unsubscribe):
+                self._takers.discard(client_id)
 
     def _posted(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Take what a client posts: for each message why it is refused; None: it is not."""
@@ -297,7 +310,10 @@ class Interchange:
         """See `Here`."""
         header = message.header
         if header.kind is Kind.REQUEST:
-            hop = self.exchange.ids.one(self.now())
+            try:
+                hop = self.exchange.ids.one(self.now())
+            except Refusal:  # the clock was set back: an error without an identifier is better than none
+                hop = ""
             error = Header(Kind.ERROR, header.sender, header.recipients, topic=header.topic, handle=header.handle, hop=hop)
             self._outbox.deliver(Deliver(header.sender, Message(replace(error, code=refusal.code.value, reason=refusal.what))))
             self.wait()
@@ -346,7 +362,7 @@ class Interchange:
         """Put a message into its inbox. False: not now."""
         service = self.registry.services.get(one.service)
         payload, block = mqtt.written(one.message, service is not None and service.as_json)
-        life = None if one.expires is None else max(1, -(-(one.expires - self.now()) // 1000))
+        life = None if one.expires is None else min(LONGEST_LIFE, max(1, -(-(one.expires - self.now()) // 1000)))
         return self._put_as(one.service, payload, block, life)
 
     def _put_as(self, service: str, payload: bytes, block: bytes, life: int | None) -> bool:

@@ -26,7 +26,7 @@ from ...base.quoting import quoted
 from ...mqtt.errors import UsageError
 from ..calls import pack_message, unpack_message
 from ..deadlines import Deadlines
-from ..exchange import Elsewhere
+from ..exchange import DEFAULT_EXPIRY, Elsewhere
 from ..message import Message
 from ..refusals import Code, Refusal
 
@@ -94,6 +94,8 @@ class Homes:
         if elsewhere.asks:
             if not live:
                 raise Refusal(Code.UNAVAILABLE, f"the home of this session, broker {here}, is out of reach", "post it later, or without it")
+            if message.header.expires is None:
+                message = replace(message, header=replace(message.header, expires=self._here.now() + DEFAULT_EXPIRY))
             self._await(token, message)
             self._keeping.put_waiting(token, msgpack.packb(pack_message(message)))
             self._ask(token, message)

@@ -47,6 +47,16 @@ async def test_a_client_that_answers_as_mqtt_5_says_is_a_service(tmp_path: Path)
         assert (await shop.take())[0] == b"!"
 
 
+async def test_an_expiry_that_mqtt_cannot_say(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        told = await shop.post("request", b"?", recipient="bank/credit", expires=str((1 << 53) - 1))
+        header = (await bank.take())[1]
+        assert header["properties"][Property.MESSAGE_EXPIRY_INTERVAL] == 0xFFFF_FFFF
+        assert await bank.post("response", b"!", hop=header["hop"]) == told
+        assert (await shop.take())[0] == b"!"
+
+
 async def test_refusals(tmp_path: Path) -> None:
     async with InterchangeSite(tmp_path) as site:
         shop, bank = await site.service("shop/orders"), await site.service("bank/credit")

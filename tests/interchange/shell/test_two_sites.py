@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Self
 
 from mqmesh.base.interchange import INBOX
+from mqmesh.interchange.exchange import Elsewhere
 from mqmesh.interchange.identifiers import home_of
+from mqmesh.interchange.message import Message, read_header
 from mqmesh.mqtt.properties import Property
 from support.broker_site import until
 from support.interchange_http import Web
@@ -125,6 +127,26 @@ async def test_a_session_has_calls_of_several_homes(tmp_path: Path) -> None:
         assert (await thief.post("request", recipient="map/ids", session="0001" + told["session"][4:30] + "00"))[
             "code"
         ] == "unknown-session"
+
+
+async def test_a_call_waits_for_the_home_of_its_session_and_not_for_ever(tmp_path: Path) -> None:
+    """That home goes while it is asked. The call that waits has ended after 48 hours, also where no identifier can be given out."""
+    async with TwoSites(tmp_path) as mesh:
+        shop, bank = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "bank/credit")
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        await bank.take()
+        lyon = mesh.sites["lyon"].inside
+        homes = lyon._homes
+        assert homes is not None
+        asking = Message(read_header({"kind": "request", "sender": "bank/credit", "recipients": ["map/ids"], "session": told["session"]}))
+        assert homes.hand(asking, Elsewhere(1, asks=True), lambda answer: None) is None
+        assert homes.deadlines.next() is not None
+        homes._pending.clear()  # as after a restart
+        lyon.exchange.ids.last += 1 << 40
+        await mesh.sites["lyon"].later(48 * 3600 + 1)
+        await until(lambda: not homes.waiting)
+        error = (await bank.take())[1]
+        assert (error["kind"], error["code"] in ("expired", "unavailable")) == ("error", True)
 
 
 async def test_a_site_that_is_away(tmp_path: Path) -> None:
