@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from ...base.interchange import ANSWER, ENVELOPE, INBOX, POST
+from ...base.interchange import ANSWER, ENVELOPE, INBOX, POST, QUERY
 from ..connection import Connection, describe, end_on_sigterm, new_properties
 
 if TYPE_CHECKING:
@@ -61,8 +61,15 @@ class Client:
         properties.ContentType = ENVELOPE
         if expires is not None:
             properties.MessageExpiryInterval = expires
+        return self._ask(POST, payload, properties)
+
+    def query(self, question: bytes) -> dict[str, Any] | None:
+        """Ask what became of messages: the answer. None: nothing; `failure` says why."""
+        return self._ask(QUERY, question, new_properties(PacketTypes.PUBLISH))
+
+    def _ask(self, topic: str, payload: bytes, properties: Any) -> dict[str, Any] | None:
         if self.failure is None:
-            self._connection.client.publish(POST, payload, 1, properties=properties)
+            self._connection.client.publish(topic, payload, 1, properties=properties)
             if self._connection.wait(lambda: bool(self._answers), ANSWERED):
                 return self._answers.popleft()
             if self.failure is None:

@@ -9,6 +9,7 @@ from .explain import explain
 from .poll import poll
 from .post import post
 from .serve import serve
+from .session import session
 
 app = command_group(no_args_is_help=True)
 
@@ -20,6 +21,7 @@ def _group() -> None:
     \b
       mqmesh interchange post --as shop/orders --to bank/credit -m '{"amount": 100}' --wait 30
       mqmesh interchange poll bank/credit
+      mqmesh interchange session --status failed
       mqmesh interchange register services.toml --account shop
       mqmesh interchange ls
       mqmesh interchange serve --broker mqtt://127.0.0.1:1883
@@ -29,6 +31,7 @@ def _group() -> None:
 
 app.command(cls=Command)(with_option_groups(post))
 app.command(cls=Command)(with_option_groups(poll))
+app.command(cls=Command)(with_option_groups(session))
 app.command(cls=Command)(explain)
 app.command(cls=Command)(serve)
 for _one in (registry.ls, registry.show, registry.register, registry.remove, registry.rules, registry.history):

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..moments import moment
 from ..output import FAILED, WRONG_USE, fail, note
 
 if TYPE_CHECKING:
     from ...broker.journal.search import Query
     from ...pipeline.trace.story import Story
-
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 def trace(
@@ -113,18 +108,6 @@ def _query(conditions: dict[str, str | None], since: str | None, until: str | No
     if not values and status is None:
         raise ValueError("say which messages: MESSAGE_ID, --client, --topic, --since, --status, ...")
     return Query.of({**values, "limit": MOST if status is not None else limit})
-
-
-def moment(option: str, value: str, now: float | None = None) -> int:
-    """Microseconds since 1970 from a time (UTC) or from how long ago. Raises ValueError, one line."""
-    ago = _AGO.fullmatch(value.strip())
-    if ago is not None:
-        return int(((time.time() if now is None else now) - float(ago[1]) * _UNITS[ago[2]]) * 1e6)
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError(f"{option} {value}: give a time (UTC) such as 2026-11-22T10:00, or how long ago, such as 10min") from None
-    return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1e6)
 
 
 def _look(

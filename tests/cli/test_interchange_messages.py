@@ -97,3 +97,35 @@ def test_a_broker_without_an_interchange_is_named() -> None:
         status, _, text = said(process.stdout.readline().split()[1], "post", *SHOP, "--to", "bank/credit", "-m", "x")
         process.terminate()
     assert (status, "[interchange] in its file starts one" in text) == (1, True), text
+
+
+def test_a_session_is_shown_as_a_picture(address: str) -> None:
+    ask = ("--to", "bank/credit", "--to", "bank/other", "--via", "map/ids")
+    _, (told,), _ = said(address, "post", *SHOP, *ask, "-m", "?", "--topic", "credit")
+    for service in ("map/ids", "map/ids", "bank/credit"):
+        _, (request,), _ = said(address, "poll", service, "--selector", "topic = 'credit'")
+        assert said(address, "post", "--as", service, "--kind", "response", "--hop", request["hop"], "-m", "!")[0] == 0
+    assert said(address, "post", *SHOP, "--kind", "cancel", "--call", told["call"], "--reason", "too slow")[0] == 0
+    shown = run("interchange", "session", told["session"], "-h", address).stdout.decode()
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert lines[0].startswith(f"session {told['session']} 20")
+    assert lines[1] == f"request of shop/orders call {told['call']} cancelled topic credit"
+    credit, other = lines.index("to bank/credit: answered"), lines.index("to bank/other: cancelled (too slow)")
+    ways = [line.split(" s ", 1)[1].split(" B")[0] for line in lines[credit + 1 : other]]
+    assert ways == [
+        "shop/orders -> map/ids request 1",
+        "map/ids -> bank/credit request 1",
+        "bank/credit -> shop/orders response 1",
+    ]
+    assert [line.split(" s ", 1)[1] for line in lines[other + 2 :]] == [
+        "map/ids -> bank/other request 1 B cancelled",
+        "shop/orders -> bank/other cancel 0 B cancelled",
+    ]
+    status, (answer,), _ = said(address, "session", "--call", told["call"], "--json")
+    assert (status, [one["call"] for one in answer["calls"]]) == (0, [told["call"]])
+    status, _, text = said(address, "session", "--service", "map/none", "--status", "open")
+    assert (status, "nothing is found" in text) == (1, True), text
+    wrongs = {"status": ("--status", "odd"), "--since never: give a time": ("--since", "never"), "NAME=VALUE": ("--identifier", "x")}
+    for wrong, words in wrongs.items():
+        status, _, text = said(address, "session", *words)
+        assert (status > 0, wrong in text, len(text.splitlines())) == (True, True, 1), text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mqmesh.cli.main import app
-from mqmesh.cli.trace.command import moment
+from mqmesh.cli.moments import moment
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Subscription
 from support.command import start
 from support.journals import SECOND, START, JournalMaker, message

@@ -65,7 +65,7 @@ RANKS = {
         "management",
         "mesh",
         "connection option_groups tables",
-        "connection_options sockets",
+        "connection_options moments sockets",
         "output",
     ),
     "client": ("__init__", "metabroker", "api", "message", "paho", "core"),
