@@ -1,10 +1,12 @@
 """Three metabrokers in a ring of three sites are harmed in turn, and judged: `python -m benchmarks.trials.metabrokers_kill`.
 
 They keep their sessions in one PostgreSQL database. Members at each site have durable sessions with three remote brokers, and publish and
-hear at QoS 1. A round harms one metabroker under load: `kill` (SIGKILL), `drain` (SIGTERM), or `stall` (SIGSTOP until another one has its
-sessions, then SIGCONT). Then everything that was acknowledged must arrive, and each remote must have one connection again.
+hear at QoS 1. A round harms one metabroker under load: `kill` (SIGKILL), `drain` (SIGTERM), `stall` (SIGSTOP until another one has its
+sessions, then SIGCONT), or `part`: both links of its site are cut, up to twice as long as a lease lasts, and mended. Then everything that
+was acknowledged must arrive, and each remote must have one connection again.
 
-Judged as in `metabroker_kill`, and: how long it took until the last member of the harmed one heard that its session goes on.
+Judged as in `metabroker_kill`, and: how long it took until the last member of the harmed one heard that its session goes on; after `part`,
+until all had arrived from when the links were mended.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from benchmarks.peers import free_port
 from benchmarks.trials.kill import PahoPublisher, PahoSubscriber, errors_in, paho_client
 from benchmarks.trials.metabroker_kill import DRAIN, Member, Program, mqmesh, remote_broker, until
 from benchmarks.trials.strict import Judge
+from mqmesh.cli.fleet.proxy import Proxy
 
 SITES = ("porto", "lyon", "turin")
-KINDS = ("kill", "drain", "stall")
+KINDS = ("kill", "drain", "stall", "part")
+PARTED = 10.0  # seconds, at most
 app = typer.Typer(add_completion=False)
 
 
@@ -74,9 +78,10 @@ class Verdict:
 class Site:
     """A broker of the ring, and the metabroker beside it."""
 
-    def __init__(self, folder: Path, number: int, ports: list[int], database: str) -> None:
-        name, port = SITES[number], ports[number]
-        peers = "".join(f'[[mesh.peer]]\naddress = "mqtt://127.0.0.1:{other}"\n' for other in ports[:number])
+    def __init__(self, folder: Path, number: int, port: int, links: list[Proxy], database: str) -> None:
+        """links: to the sites before it."""
+        name = SITES[number]
+        peers = "".join(f'[[mesh.peer]]\naddress = "{link.url}"\n' for link in links)
         config = folder / f"{name}.toml"
         config.write_text(
             f'name = "{name}"\nnumber = {number + 1}\nlisten = ["mqtt://127.0.0.1:{port}"]\n[metabroker]\npassword_file = "password"\n'
@@ -112,7 +117,11 @@ class Trial:
         )
         (folder / "password").write_text("a password of more than sixteen bytes\n")
         ports = [free_port() for _ in SITES]
-        self.sites = [Site(folder, number, ports, database) for number in range(len(SITES))]
+        self.links = {(far, near): Proxy("127.0.0.1", ports[far]) for near in range(len(SITES)) for far in range(near)}
+        self.sites = [
+            Site(folder, number, port, [link for (_, near), link in self.links.items() if near == number], database)
+            for number, port in enumerate(ports)
+        ]
         there = [free_port() for _ in SITES]
         self.urls = [f"mqtt://127.0.0.1:{port}" for port in there]
         folders = [folder / f"remote{number}" for number in range(len(there))]
@@ -151,11 +160,35 @@ class Trial:
         dice = self.dice
         self._even()
         site = dice.choice([one for one in self.sites if self._sessions(one)] or self.sites)
-        for publisher in self.publishers:
-            publisher.go(publisher.limit + dice.randint(1, self.rate))
-        for member in self.members:
-            member.publish(dice.randint(1, self.rate))
+        self._load()
         time.sleep(dice.random() ** 2 * 0.5)
+        if kind == "part":
+            self._part(site)
+        else:
+            self._harm(site, kind)
+        self.verdict.rounds[kind] = self.verdict.rounds.get(kind, 0) + 1
+        self._compare()
+
+    def _load(self) -> None:
+        for publisher in self.publishers:
+            publisher.go(publisher.limit + self.dice.randint(1, self.rate))
+        for member in self.members:
+            member.publish(self.dice.randint(1, self.rate))
+
+    def _part(self, site: Site) -> None:
+        """The site is cut off from the others, and not from the database and the remotes."""
+        links = [link for ends, link in self.links.items() if self.sites.index(site) in ends]
+        for link in links:
+            link.cut()
+        time.sleep(self.dice.random() * PARTED)
+        self._load()
+        for link in links:
+            link.mend()
+        mended = time.monotonic()
+        self._drain()
+        self.verdict.seconds.setdefault("part", []).append(round(time.monotonic() - mended, 2))
+
+    def _harm(self, site: Site, kind: str) -> None:
         moved, began = self._sessions(site), time.monotonic()
         if kind == "stall":
             site.metabroker.send(signal.SIGSTOP)
@@ -170,8 +203,6 @@ class Trial:
         else:
             site.metabroker.start()
         self._drain()
-        self.verdict.rounds[kind] = self.verdict.rounds.get(kind, 0) + 1
-        self._compare()
 
     def _sessions(self, site: Site) -> int:
         found = self.status.get(site.name, {})
@@ -245,6 +276,8 @@ class Trial:
             client.loop_stop()
         for program in reversed(self.programs):
             program.kill()
+        for link in self.links.values():
+            link.close()
 
 
 def trial(folder: Path, seed: int, database: str, kinds: list[str], members: int, rate: int, say: bool = False) -> Verdict:
@@ -267,14 +300,14 @@ def trial(folder: Path, seed: int, database: str, kinds: list[str], members: int
 def main(
     database: Annotated[str, typer.Option(help="postgresql://..., of a database for this alone.")],
     kills: Annotated[int, typer.Option(help="How often a metabroker is killed.")] = 30,
-    others: Annotated[int, typer.Option(help="How often one is drained, and stalled.")] = 3,
+    others: Annotated[int, typer.Option(help="How often one is drained, stalled, and cut off.")] = 3,
     members: Annotated[int, typer.Option(help="Sessions.")] = 300,
     rate: Annotated[int, typer.Option(help="Messages a round of each publisher and member, at most.")] = 10,
     seed: Annotated[int, typer.Option(help="Where chance begins.")] = 1,
 ) -> None:
     """Harm one of three metabrokers again and again, and compare what was acknowledged with what arrived."""
     folder = Path(tempfile.mkdtemp(prefix="mqmesh-metabrokers-kill-"))
-    kinds = ["kill"] * kills + ["drain", "stall"] * others
+    kinds = ["kill"] * kills + list(KINDS[1:]) * others
     verdict = trial(folder, seed, database, kinds, members, rate, say=True)
     errors = [line for site in SITES for line in errors_in(folder / f"metabroker-{site}.log") if "Traceback" in line]
     print(json.dumps({**asdict(verdict), "errors": len(errors)}))

@@ -10,7 +10,8 @@ Those that another one owns are remembered for a while: if that one dies without
 
 Where metabrokers keep their sessions in one database (`shared`), each has a *home* there, named by its number. The home of one that is
 silent is taken by another one, if the lease of the home can be had: that decides, not silence. Requests that concern sessions in it wait
-until then, and so does a newcomer that finds homes of which it does not know whose they are.
+until then, and so does a newcomer that finds homes of which it does not know whose they are. One whose lease stays is only cut off from us:
+its sessions are its own, and connect requests wait for it no longer than a lease lasts.
 
 Silence is measured by our own beats: a metabroker is dead when `SILENT` of ours have come back to us since it last said something. So
 nobody is dead because we, or our way to the community broker, stood still.
@@ -32,7 +33,7 @@ ASIDE = 1000  # requests that wait, or are remembered
 REMEMBERED = 5.0  # seconds
 PATIENCE = 1.0  # seconds after which a newcomer does without an echo of its own words, ...
 MISSED = 20  # looks for a home that is not there any more
-SETTLED = 8.0  # ... and after which it leaves homes alone whose leases others have
+SETTLED = 8.0  # ... and after which it leaves homes alone whose leases others have; the same for the home of one that is silent
 RANDOM = 10  # bytes of a session's identifier that nobody can guess
 DIGITS = 32  # of a session's identifier: 8 for the number, 4 for the epoch
 
@@ -91,7 +92,9 @@ class Roster:
         self._heeded: set[tuple[int, int, int]] = set()
         self.outlived = False  # others have told clients of ours to connect again
         self.shared = self._unsettled = False
-        self._pending: dict[int, Member] = {}  # dead, and nobody has said that it has taken their homes
+        self._pending: dict[int, Member] = {}  # silent, and nobody has said that it has taken their homes
+        self._until: dict[int, float] = {}  # when connect requests do not wait for that any more
+        self._now = 0.0
         self._missed: dict[int, int] = {}  # how many looks have not found these homes
         self._homes: set[int] | None = None  # of others; None: nobody has looked
         self._held: list[Request] = []  # until they are taken
@@ -208,6 +211,8 @@ class Roster:
             self._say("ask")
             self._next_beat = now
         member.heard = self._beats
+        if number in self._pending and self._pending[number].epoch == said["epoch"]:  # it was only cut off
+            self._settled(number)
         try:
             self._take_word(member, said)
         except (KeyError, ValueError, TypeError):
@@ -298,6 +303,7 @@ class Roster:
         else:
             self._pending[number] = member
             self._missed[number] = 0
+            self._until[number] = self._now + SETTLED
         others, self._others = self._others, []
         self.again += [one.request for one in others]
         self._look()
@@ -319,8 +325,13 @@ class Roster:
 
     def tick(self, now: float) -> None:
         """Say that we are there; forget what is old."""
+        self._now = now
         if self._connected is None:
             return
+        if late := [number for number, until in self._until.items() if now >= until]:
+            for number in late:
+                del self._until[number]
+            self._release()
         if now - self._connected >= PATIENCE:
             self.patient = False
             if not self._echo:
@@ -393,8 +404,11 @@ class Roster:
 
     def absent(self, client: str, remote: str, account: tuple[str | None, bytes | None]) -> bool:
         """Whether a durable session waits for its owner."""
-        key = self.me.key(client, remote, account_of(*account)) if self.away else None
-        return any(note.client == client and note.key == key for note in self.away.values())
+        key = self.me.key(client, remote, account_of(*account)) if self.away or self._pending else None
+        cut = (
+            note for one in self._pending.values() if key is not None and one.keys[key] for note in one.sessions.values() if note.durable
+        )
+        return any(note.client == client and note.key == key for note in (*self.away.values(), *cut))
 
     # Homes
 
@@ -430,16 +444,25 @@ class Roster:
         self._taken(number)
 
     def _taken(self, number: int) -> None:
+        self._homes_found.discard(number)
+        self._settled(number)
+        self._look()
+
+    def _settled(self, number: int) -> None:
+        """It is known who has the sessions of one that was silent."""
         self._pending.pop(number, None)
         self._missed.pop(number, None)
-        self._homes_found.discard(number)
+        self._until.pop(number, None)
+        self._release()
+
+    def _release(self) -> None:
+        """What waited is decided again."""
         held, self._held = self._held, []
         self.again += held
-        self._look()
 
     def _waits(self, client: str, remote: str, asked: bytes) -> bool:
         """Whether a connect request may be for a session in a home that nobody has."""
-        keys = [(one, one.key(client, remote, asked)) for one in self._pending.values()]
+        keys = [(one, one.key(client, remote, asked)) for number, one in self._pending.items() if number in self._until]
         return any(key is not None and one.keys[key] for one, key in keys)
 
     def _hold(self, request: Request) -> None:

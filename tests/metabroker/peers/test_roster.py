@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 
 import pytest
 from mqmesh.metabroker.peers.members import account_of, key_of, reaches_of
-from mqmesh.metabroker.peers.roster import BEAT, PATIENCE, RANDOM, SILENT, Request, Roster, Said
+from mqmesh.metabroker.peers.roster import BEAT, PATIENCE, RANDOM, SETTLED, SILENT, Request, Roster, Said
 from mqmesh.metabroker.policy import parse
 
 FAR = "mqtt://far:1883"
@@ -38,6 +38,9 @@ class Place:
         self.say()
 
     def decide(self, request: Request) -> None:
+        if " " not in request.topic:  # in a session
+            assert not self.roster.session(request.topic, request)
+            return
         client, remote = request.topic.split(" ")
         if self.roster.connect(request, client, remote, ANY, request.body.decode(), self.bus.now):
             self.answered.append(client)
@@ -255,3 +258,58 @@ def test_requests_for_sessions_of_a_dead_one_wait_until_somebody_has_them() -> N
     two.say()
     bus.run(0.2)
     assert not any(three.roster.session(session, request) for session in (own, older))
+
+
+def shared(seed: int) -> tuple[Place, Place, str]:
+    """Two with a database; the first one has a durable session of `c`."""
+    bus = Bus(seed)
+    one, two = bus.add(1), bus.add(2)
+    for place in bus.places:
+        place.roster.share()
+        place.roster.found({1, 2} - {place.roster.me.number})
+    bus.run(1)
+    session = one.roster.new_session(bytes(RANDOM))
+    one.roster.begin(session, "c", key_of(FAR, account_of(*ANY)), True)
+    one.say()
+    bus.run(0.2)
+    return one, two, session
+
+
+def cut_off(one: Place, other: Place) -> None:
+    """They do not hear each other; each has its lease."""
+    one.part = 1
+    one.bus.run((SILENT + 3) * BEAT)
+    assert (list(one.roster.members), list(other.roster.members)) == ([], [])
+
+
+def test_requests_for_one_that_was_cut_off_are_its_own_again_when_it_is_back() -> None:
+    one, two, session = shared(7)
+    cut_off(one, two)
+    connect = Request(f"d {FAR}", b"", {})
+    two.take(connect)
+    assert not two.roster.session(session, Request(session, b"", {}))
+    assert two.answered == [], "the other one may be dead: its connection is shared by whoever has its sessions then"
+    one.part = 0
+    one.bus.run(2)
+    assert list(two.roster.members) == [1]
+    assert not two.roster.seeks, "nobody looks for its home any more"
+    assert two.roster.again == []
+    two.take(connect)
+    one.take(connect)
+    assert (one.answered, two.answered) == (["d"], [])
+
+
+def test_connects_do_not_wait_for_one_that_stays_cut_off() -> None:
+    """Its sessions are its own all the same; a connect request for a durable one of them is answered as one that is away."""
+    one, two, session = shared(8)
+    cut_off(one, two)
+    two.take(Request(f"d {FAR}", b"", {}))
+    one.bus.run(SETTLED)
+    assert two.answered == ["d"]
+    assert two.roster.absent("c", FAR, ANY)
+    assert not two.roster.absent("d", FAR, ANY)
+    assert not two.roster.session(session, Request(session, b"", {})), "it may still die, and its home be taken"
+    one.part = 0
+    one.bus.run(2)
+    assert (list(one.roster.members), list(two.roster.members)) == ([2], [1])
+    assert not two.roster.absent("c", FAR, ANY)
