@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from mqmesh.cli.fleet.proxy import Proxy
 from paho.mqtt.client import MQTTMessage
 
 from benchmarks.peers import free_port
 from benchmarks.trials.kill import PahoPublisher, PahoSubscriber, errors_in, paho_client
 from benchmarks.trials.metabroker_kill import DRAIN, Member, Program, mqmesh, remote_broker, until
 from benchmarks.trials.strict import Judge
-from mqmesh.cli.fleet.proxy import Proxy
 
 SITES = ("porto", "lyon", "turin")
 KINDS = ("kill", "drain", "stall", "part")

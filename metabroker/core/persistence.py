@@ -92,7 +92,7 @@ class Persistence:
     def forget_remote(self, remote: Remote) -> None:
         """A remote that has been left."""
         self.changes.delete_value(REMOTE, remote.client_id.encode())
-        for filter_ in (*remote.held, *remote.stale):
+        for filter_ in {*remote.held, *remote.stale, *(remote.covers.filters if remote.covers is not None else ())}:
             self.forget_asked(remote, filter_)
 
     def put_session(self, session: Session) -> None:
@@ -135,6 +135,10 @@ class Persistence:
         numbers = [(number, sorted(remote.asked[number][1])) for number in held.numbers]
         record = AskedRecord(held.order, held.granted, [(number, who if len(who) <= FEW else None) for number, who in numbers])
         self.changes.put_value(ASKED, pair(remote.client_id, held.filter), write(record))
+
+    def put_cover(self, remote: Remote, filter_: str, qos: int) -> None:
+        """It is to be asked for a filter that no session holds (`covers.py`)."""
+        self.changes.put_value(ASKED, pair(remote.client_id, filter_), write(AskedRecord(0, qos, [])))
 
     def forget_asked(self, remote: Remote, filter_: str) -> None:
         """It does no longer."""

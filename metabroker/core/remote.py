@@ -6,7 +6,8 @@ has a number (Subscription Identifier) that an MQTT 5 remote returns with each m
 sessions for which that SUBSCRIBE was sent. Where a remote sends a copy for each of several filters, a session takes the copy of its
 oldest filter.
 
-Without Subscription Identifiers (MQTT 3.1.1) retained messages go to all who hold the filter, and copies to each who matches.
+Without Subscription Identifiers (MQTT 3.1.1) the remote has covers of these filters (`covers.py`), so that it sends one copy; retained
+messages go to all whose filters match.
 
 Invariant: of each filter at most one SUBSCRIBE is under way; sessions that come meanwhile wait for the next.
 """
@@ -23,6 +24,7 @@ from ...mqtt.topics import FilterTree
 from ..policy import Rule
 from ..protocol.events import Abilities
 from .actions import Send
+from .covers import Covers
 
 FEW = 8  # sessions that are remembered by name behind a number
 KEPT = 4  # numbers of one filter that are remembered: messages under older ones may be on their way
@@ -95,6 +97,7 @@ class Remote:
     opened: its addresses are known.
     waiting: messages to be sent then.
     routes: recipients of topics (`batch_path.py`); empty when subscriptions change.
+    covers: what it is subscribed to; None: to `held`.
     """
 
     number: int
@@ -117,6 +120,7 @@ class Remote:
     opened: bool = False  # its addresses are known
     waiting: list[Send] = field(default_factory=list)  # what is sent then
     routes: dict[Any, Any] = field(default_factory=dict)  # topics whose recipients are known (fast.py); empty when subscriptions change
+    covers: Covers | None = None
     _order: int = 0
     _number: int = 0
 

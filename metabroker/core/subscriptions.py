@@ -8,6 +8,7 @@ from ...base.metabroker import Code
 from ...mqtt.reasons import Reason
 from ..protocol import bodies
 from .actions import LogLine, Subscribe, Unsubscribe
+from .covers import Ask, Covers, Drop, Settled, Step, Wanted
 from .remote import Remote, RemoteFilter, Waiter
 from .sessions import Session
 from .state import CoreState, words
@@ -26,7 +27,8 @@ class _Subscribe:
 
 
 class Subscriptions:
-    """Subscriptions of all sessions. Of each filter at most one SUBSCRIBE is under way (`remote.py`)."""
+    """Subscriptions of all sessions. Of each filter at most one SUBSCRIBE is under way (`remote.py`). Remotes that do not say for which
+    filters a message comes get covers of these (`covers.py`)."""
 
     def __init__(self, state: CoreState) -> None:
         self._state = state
@@ -71,14 +73,15 @@ class Subscriptions:
             held.next.append(Waiter(session.id, number, request.qos))
             self._ask(remote, held)
 
-    def _ask(self, remote: Remote, held: RemoteFilter) -> None:
-        """Ask for a filter on behalf of those who wait, if nothing is under way."""
+    def _ask(self, remote: Remote, held: RemoteFilter, begun: list[Wanted] | None = None) -> None:
+        """Ask for a filter on behalf of those who wait, if nothing is under way. begun: see `_send_ask`."""
         if held.token or not held.next or not remote.up:
             return
         held.asking, held.next = held.next, []
-        self._send_ask(remote, held, frozenset(waiter.session for waiter in held.asking))
+        self._send_ask(remote, held, frozenset(waiter.session for waiter in held.asking), begun)
 
-    def _send_ask(self, remote: Remote, held: RemoteFilter, who: frozenset[str]) -> None:
+    def _send_ask(self, remote: Remote, held: RemoteFilter, who: frozenset[str], begun: list[Wanted] | None = None) -> None:
+        """begun: takes what a remote with covers is asked for on a new connection, all at once."""
         state = self._state
         held.token = state.new_token()
         self._askings[held.token] = held
@@ -88,14 +91,41 @@ class Subscriptions:
         number = remote.number_for(held, who)
         if state.persistence is not None:
             state.persistence.put_asked(remote, held)
-        state.do(Subscribe(remote.number, held.token, held.filter, held.wanted(), number))
+        if remote.covers is None:
+            state.do(Subscribe(remote.number, held.token, held.filter, held.wanted(), number))
+        elif begun is None:
+            self._step(remote, remote.covers.want(Wanted(held.token, held.filter, held.wanted())))
+        else:
+            begun.append(Wanted(held.token, held.filter, held.wanted()))
+
+    def _step(self, remote: Remote, steps: list[Step]) -> None:
+        """What covers want done."""
+        state = self._state
+        for step in steps:
+            match step:
+                case Ask(token, filter_, qos):
+                    if state.persistence is not None and filter_ not in remote.held:
+                        state.persistence.put_cover(remote, filter_, qos)
+                    state.do(Subscribe(remote.number, token, filter_, qos, 0))
+                case Drop(filter_):
+                    if state.persistence is not None and filter_ not in remote.held:
+                        state.persistence.forget_asked(remote, filter_)
+                    state.do(Unsubscribe(remote.number, filter_))
+                case Settled(token, reason):
+                    self._answered(remote, token, reason)
 
     def on_subscribed(self, number: int, token: int, reason: int) -> None:
         """The remote has answered an asking: granted QoS, or a refusal."""
+        remote = self._state.remotes.get(number)
+        if remote is not None and remote.covers is not None:
+            self._step(remote, remote.covers.answered(token, reason))
+        elif remote is not None:
+            self._answered(remote, token, reason)
+
+    def _answered(self, remote: Remote, token: int, reason: int) -> None:
         state = self._state
         held = self._askings.pop(token, None)
-        remote = state.remotes.get(number)
-        if held is None or remote is None or held.token != token:
+        if held is None or held.token != token:
             return
         held.token = 0
         waiters, held.asking = held.asking, []
@@ -185,15 +215,27 @@ class Subscriptions:
         """Nobody needs a filter. known: to the remote, as far as this connection goes. One that keeps filters is told in any case, and this
         is remembered until it has answered."""
         keeps = remote.abilities.keeps
-        if known or keeps:
+        if remote.covers is not None:
+            self._step(remote, remote.covers.want(Wanted(0, filter_, 0)))
+        elif known or keeps:
             self._state.do(Unsubscribe(remote.number, filter_))
         if keeps:
             remote.stale.add(filter_)
-        else:
+        elif remote.covers is None or filter_ not in remote.covers.filters:
             self._forget_stale(remote, filter_)
+        else:  # as a cover, it stays until what is left of it has another one
+            remote.stale.discard(filter_)
 
     def on_up(self, remote: Remote, present: bool) -> None:
         """A connection is accepted. present: the remote has kept the subscriptions."""
+        begun: list[Wanted] | None = None
+        old: set[str] = set()
+        if remote.abilities.identifiers or remote.abilities.keeps:
+            remote.covers = None
+        elif not (present and remote.covers is not None and remote.covers.calm):
+            remote.stale |= remote.covers.filters if remote.covers is not None else set()
+            old = {*remote.stale, *remote.held} if present else set()
+            remote.covers, begun, present = Covers(self._state.new_token, remote.credentials.rule.may_subscribe), [], False
         self._drop_stale(remote, present)
         for held in list(remote.held.values()):
             if held.token:  # its answer went with the connection
@@ -207,9 +249,11 @@ class Subscriptions:
             elif held.holders and (not present or held.granted < 0):
                 held.granted = -1
                 held.asking, held.next = held.next, []
-                self._send_ask(remote, held, frozenset((*held.holders, *(waiter.session for waiter in held.asking))))
+                self._send_ask(remote, held, frozenset((*held.holders, *(waiter.session for waiter in held.asking))), begun)
             else:
-                self._ask(remote, held)
+                self._ask(remote, held, begun)
+        if remote.covers is not None and begun is not None:
+            self._step(remote, remote.covers.begin(begun, old))
 
     def forget_session(self, session_id: str) -> None:
         """A session has ended: nobody waits for its requests."""
