@@ -181,9 +181,15 @@ def register(
     ] = None,
     probe: Annotated[bool | None, typer.Option("--probe", help="An application takes an empty message as a probe.")] = None,
     interval: Annotated[float | None, typer.Option("--interval", metavar="SECONDS", help="When an application looks again.")] = None,
-    permission: Annotated[list[str] | None, typer.Option("--permission", help="Who may use a service; again for more.")] = None,
+    permission: Annotated[
+        list[str] | None, typer.Option("--permission", help="Whom a service is meant for: a note for readers; again for more.")
+    ] = None,
     description: Annotated[str | None, typer.Option("--description", help="A few words.")] = None,
-    visibility: Annotated[str | None, typer.Option("--visibility", metavar="public|organisation", help="Who finds it.")] = None,
+    visibility: Annotated[str | None, typer.Option("--visibility", metavar="public|organisation|list", help="Who finds it.")] = None,
+    visible_to: Annotated[
+        list[str] | None,
+        typer.Option("--visible-to", metavar="ORGANISATION", help="Who finds it too, with --visibility list; again for more."),
+    ] = None,
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
@@ -192,6 +198,7 @@ def register(
         raise fail(f"{sort}: write mesh NAME, or {', '.join(SORTS[1:])} NAME --mesh MESH", WRONG_USE)
     lists = {"addresses": address, "alternatives": alternative, "permissions": permission, "clients": clients, "consents": consent}
     one = {"number": number, "interval": interval, "description": description, "visibility": visibility, "broker": broker}
+    lists["visible_to"] = visible_to
     one |= {"message_interval": message_interval, "fault_interval": fault_interval, "defunct_interval": defunct_interval, "probe": probe}
     with _logged_in(url, account) as client:
         if mesh:

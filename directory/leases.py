@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import records as all_records
@@ -311,8 +311,8 @@ def _end(records: Records, lease: Lease) -> None:
 
 
 def _numbered(record: Record, number: int) -> Record:
-    fields = (record.description, record.visibility, record.addresses, number)
-    return Record("broker", record.name, record.mesh, *fields)
+    """The record with the number that it has now."""
+    return replace(record, number=number)
 
 
 def _put(records: Records, owner: Account, lease: Lease, record: Record) -> str:

@@ -15,7 +15,7 @@ from ..base.address import parse_address
 from .storage.errors import DirectoryError
 from .storage.patterns import matching, starred
 from .storage.rows import Records, above
-from .storage.tables import NAMED, ORGANISATION, PUBLIC, Account, Entity, entities
+from .storage.tables import LISTED, NAMED, ORGANISATION, PUBLIC, VISIBLE_TO, Account, Entity, entities
 from .uddi import saving
 from .uddi.documents import (
     ALTERNATIVE,
@@ -44,12 +44,13 @@ MOST_ROWS = 1_000_000  # records that `find` finds
 MOST = 64  # addresses, alternatives, permissions of one record
 LONGEST = 86400 * 366.0  # seconds
 _FIELDS = {  # what a body may have, by sort of record
-    "mesh": ("description", "visibility"),
-    "broker": ("description", "visibility", "addresses", "number"),
-    "service": ("description", "visibility", "addresses", "permissions"),
+    "mesh": ("description", "visibility", "visible_to"),
+    "broker": ("description", "visibility", "visible_to", "addresses", "number"),
+    "service": ("description", "visibility", "visible_to", "addresses", "permissions"),
     "application": (
         "description",
         "visibility",
+        "visible_to",
         "alternatives",
         "interval",
         "broker",
@@ -63,6 +64,7 @@ _FIELDS = {  # what a body may have, by sort of record
 }
 # Categories of a document: (field, tModel, keyName). Lists have a category for each value, in order.
 _LISTS = (
+    ("visible_to", VISIBLE_TO, "organisation"),
     ("alternatives", ALTERNATIVE, "application"),
     ("permissions", PERMISSION, "for"),
     ("clients", CLIENT, "client"),
@@ -90,6 +92,7 @@ class Record:
     mesh: str = ""
     description: str = ""
     visibility: str = PUBLIC
+    visible_to: list[str] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     number: int | None = None
     alternatives: list[str] = field(default_factory=list)
@@ -132,8 +135,10 @@ def read_body(sort: str, name: str, mesh: str, body: object) -> Record:
             setattr(record, key, _given_seconds(key, value))
     record.description = _text("description", body.get("description", ""))
     record.visibility = body.get("visibility", PUBLIC)
-    if record.visibility not in (PUBLIC, ORGANISATION):
-        raise _wrong("visibility", record.visibility, f"{PUBLIC} or {ORGANISATION}")
+    if record.visibility not in (PUBLIC, ORGANISATION, LISTED):
+        raise _wrong("visibility", record.visibility, f"{PUBLIC}, {ORGANISATION} or {LISTED}")
+    if record.visible_to and record.visibility != LISTED:
+        raise _wrong("visible_to", record.visible_to, f"it goes with visibility = {LISTED}")
     record.number = body.get("number")
     if record.number is not None and (type(record.number) is not int or not 0 <= record.number <= 65535):
         raise _wrong("number", record.number, "a whole number, 0 to 65535")

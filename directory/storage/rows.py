@@ -88,7 +88,7 @@ class Records:
         self._words: list[dict[str, Any]] = []
         self._kept: list[str] = []
         self._named: dict[str, str] = {}  # names, and who has put a record of each
-        self._touched: dict[Place, str] = {}  # records that have changed, each with the organisation that may know
+        self._touched: dict[Place, frozenset[str]] = {}  # records that have changed, each with the organisations that may know; none: all
 
     # Reading
 
@@ -248,8 +248,8 @@ class Records:
                 self._without_words.append(entity.key)
             self._words += [_word_row(entity, word) for word in found_by]
         before = self._by_key.get(entity.key)
-        for one in (before, entity):
-            self._touch(one)
+        self._touch(before)
+        self._touch(entity, found_by)
         if known and (before is None or before.place != entity.place):
             self._forget()
         self._inside.pop(entity.parent, None)
@@ -390,14 +390,27 @@ class Records:
 
     # Changes
 
-    def _touch(self, entity: Entity | None) -> None:
-        """A record has changed, or one whose address this is."""
+    def _touch(self, entity: Entity | None, found_by: Iterable[Word] | None = None) -> None:
+        """A record has changed, or one whose address this is. found_by: its words; None: those that are stored."""
         if entity is not None and entity.kind == "binding":
-            entity = self.get(entity.parent)
+            entity, found_by = self.get(entity.parent), None
         if entity is None or entity.record is None:
             return
-        private = "" if entity.visibility == PUBLIC else entity.organisation
-        self._touched[entity.place] = private if self._touched.get(entity.place, private) == private else ""
+        may = self._readers(entity, found_by)
+        before = self._touched.get(entity.place, may)
+        self._touched[entity.place] = before | may if before and may else frozenset()
+
+    def _readers(self, entity: Any, found_by: Iterable[Word] | None = None) -> frozenset[str]:
+        """The organisations that find an entity by itself; none: all do."""
+        if entity.visibility == PUBLIC:
+            return frozenset()
+        listed: Iterable[str] = ()
+        if entity.visibility == LISTED and found_by is not None:
+            listed = [one.value for one in found_by if one.tmodel == VISIBLE_TO]
+        elif entity.visibility == LISTED:
+            of = sa.select(words.c.value).where(words.c.entity == entity.key, words.c.tmodel == VISIBLE_TO)
+            listed = self._connection.scalars(of).all()
+        return frozenset((entity.organisation, *listed))
 
     def note_changes(self) -> bool:
         """Write down what has changed; whether anything has."""
@@ -407,16 +420,19 @@ class Records:
         parents = {place[0] for place in self._touched} - {""}
         of = sa.select(entities.c.key, entities.c.name, entities.c.visibility, entities.c.organisation)
         meshes = {row.key: row for part in batched(parents) for row in self._connection.execute(of.where(entities.c.key.in_(part)))}
+        readers = {key: self._readers(mesh) for key, mesh in meshes.items()}
         number = self.last_change()
         rows = []
-        for (parent, sort, name), organisation in self._touched.items():
+        for (parent, sort, name), may in self._touched.items():
             mesh = meshes.get(parent)
             if parent and mesh is None:
                 continue  # deleted with its mesh
-            private = mesh.organisation if mesh is not None and mesh.visibility != PUBLIC else organisation
-            number += 1
+            of_mesh = readers.get(parent, frozenset())
+            told = {mesh.organisation, *(of_mesh & may if may else of_mesh)} if mesh is not None and of_mesh else may
             where = mesh.name if mesh is not None else ""
-            rows.append({"number": number, "sort": sort, "mesh": where, "name": name, "organisation": private})
+            for organisation in sorted(told) or [""]:
+                number += 1
+                rows.append({"number": number, "sort": sort, "mesh": where, "name": name, "organisation": organisation})
         self._audit({parent: mesh.name for parent, mesh in meshes.items()})
         self._touched = {}
         if rows:

@@ -111,6 +111,17 @@ def test_what_is_for_an_organisation_is_told_there_alone(world: World) -> None:
     assert told(store, before) == [("service", "m", "s")], "it is not to be seen any more"
 
 
+def test_what_is_for_some_organisations_is_told_to_each_of_them(world: World) -> None:
+    store, listed = world.store, {"visibility": "list", "visible_to": [BOB.organisation]}
+    put(store, Record("mesh", "m"), Record("mesh", "some", **listed))
+    before = put(store, Record("service", "s", "m", **listed), Record("service", "t", "some"))
+    both = [("service", "m", "s"), ("service", "some", "t")]
+    assert (told(store, before), told(store, before, BOB), told(store, before, ANNA)) == ([], both, both)
+    before = put(store, Record("service", "s", "m", visibility="organisation"), Record("service", "u", "some", visibility="organisation"))
+    assert told(store, before, BOB) == [("service", "m", "s")], "it is not to be seen any more"
+    assert told(store, before, ANNA) == [("service", "m", "s"), ("service", "some", "u")]
+
+
 def test_changes_that_are_forgotten_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "CHANGES", 3)
     put(world.store, Record("mesh", "m"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mqmesh.directory.client import ClientError
 from mqmesh.directory.uddi.documents import RECORD, TRANSPORT, VISIBILITY
-from support.directories import Directory
+from support.directories import ACCOUNTS, Directory
 from support.peers.uddi_clients import fault, uddi_client
 
 HIDDEN = [{"tModelKey": VISIBILITY, "keyName": "", "keyValue": "organisation"}]
@@ -117,3 +117,24 @@ def test_others_find_and_change_nothing_of_it_by_rest(directory: Directory, worl
     anna = directory.client("anna")
     assert [one["name"] for one in anna.find("broker", "secret")] == ["hidden", "leased"]
     assert anna.get("service", "shy", "open")["addresses"] == ["mqtt://10.0.0.3:1883"]
+
+
+def test_a_list_of_organisations_finds_it_and_others_do_not(directory: Directory) -> None:
+    """Of a record, and of all that is in a mesh; who finds it changes nothing there."""
+    alice, bob = directory.client("alice"), directory.client("bob")
+    with pytest.raises(ClientError) as caught:
+        alice.put("mesh", "some", visible_to=["bob's"])
+    assert caught.value.status == 400, "nobody is to take it for a list that counts"
+    alice.put("mesh", "some", visibility="list", visible_to=["nobody's"])
+    alice.put("service", "chosen", "some")
+    assert bob.find("service", "some") == []
+    organisation = ACCOUNTS["bob"]
+    alice.put("mesh", "some", visibility="list", visible_to=["nobody's", organisation])
+    assert [one["name"] for one in bob.find("service", "some")] == ["chosen"]
+    assert bob.get("mesh", "some")["visible_to"] == ["nobody's", organisation]
+    alice.put("service", "chosen", "some", visibility="organisation")
+    assert bob.find("service", "some") == []
+    assert directory.client(None).find("mesh", name="some") == []
+    with pytest.raises(ClientError) as refused:
+        bob.put("service", "intruder", "some")
+    assert refused.value.status == 403
