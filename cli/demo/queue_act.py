@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 QUEUE, DEAD = "demo-orders", "demo-orders-dead"
 DELIVERIES = 3
 RATE = 30  # orders a second of each shop
-GIVEN = 40  # orders of all shops after which each worker has got some
+GIVEN = 40  # orders that are worked by the others until each worker has got some
 PART = 2.0  # seconds before and after the kill
 Order = tuple[str, int]  # shop, number
 
@@ -183,10 +183,13 @@ class QueueAct:
     # What happens
 
     def _kill(self, name: str) -> float:
-        """Kill a worker that has orders: when. It is stopped first, and gets orders that it does not work."""
+        """Kill a worker that has orders: when. It is stopped first, and gets orders that it does not work.
+
+        It has some when the others have worked many that were sent later: members of a pool get messages in turn.
+        """
         self._crew.stop(name)
-        sent = len(self._sent)
-        self._wait(lambda: len(self._sent) >= sent + GIVEN)
+        before = set(self._sent)
+        self._wait(lambda: len(self._ends.keys() - before) >= GIVEN)
         killed = time.monotonic()
         self._crew.kill(name)
         self.phase(f"the worker {name} was killed (SIGKILL) with orders in its hands")
