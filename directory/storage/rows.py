@@ -466,7 +466,10 @@ class Records:
         return self._read.scalar(sa.select(sa.func.max(changes.c.number))) or 0
 
     def changes(self, after: int, most: int) -> tuple[int, list[dict[str, str]] | None]:
-        """The number of the last change that is told, and what has changed after another one; None where that is not known any more."""
+        """The number of the last change that is told, and what has changed after another one, each record once.
+
+        None where that is not known any more. A change that several organisations may know has a row for each of them.
+        """
         first = self._read.scalar(sa.select(sa.func.min(changes.c.number))) or 1
         last = self.last_change()
         if not first - 1 <= after <= last:
@@ -477,8 +480,8 @@ class Records:
         elif self.reader is not None:
             known = sa.or_(known, changes.c.organisation == self.reader.organisation)
         rows = self._read.execute(sa.select(changes).where(changes.c.number > after, known).order_by(changes.c.number).limit(most)).all()
-        told = [{"sort": row.sort, "mesh": row.mesh or row.name, "name": row.name} for row in rows]
-        return (rows[-1].number if len(rows) == most else last), told
+        told = dict.fromkeys((row.sort, row.mesh or row.name, row.name) for row in rows)
+        return (rows[-1].number if len(rows) == most else last), [{"sort": sort, "mesh": mesh, "name": name} for sort, mesh, name in told]
 
     def next_end(self) -> float | None:
         """When the next lease ends."""
