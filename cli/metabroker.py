@@ -18,8 +18,8 @@ from .option_groups import with_option_groups
 from .output import WRONG_USE, Command, GroupWithDefault, command_group, fail
 
 if TYPE_CHECKING:
+    from ..metabroker.shell.community import Community
     from ..metabroker.shell.resolver import Chain
-    from ..metabroker.shell.server import Community
 
 log = logging.getLogger(__name__)
 REQUESTS = 20_000  # requests that may wait for the metabroker. With fewer, it and the broker would wait for each other on a busy machine
@@ -64,7 +64,7 @@ class CommunityOptions:
     def resolve(self, where: Address, durable_expiry: int | None) -> Community:
         """The community broker as the metabroker takes it. durable_expiry: seconds that the session is kept there, None: it is not."""
         from ..metabroker.mqtt.login import Login
-        from ..metabroker.shell.server import Community
+        from ..metabroker.shell.community import Community
         from ..metabroker.shell.status import GONE
         from ..mqtt.packets import Will
 

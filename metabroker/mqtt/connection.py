@@ -175,6 +175,11 @@ class Connection:
         """See `Connector`."""
         self.addresses = interchangeable(self.addresses[0], addresses) or self.addresses
 
+    def connect_anew(self) -> None:
+        """End the connection; the next one is made at once, nearly."""
+        if self._line is not None:
+            self._line.transport.abort()
+
     def flush(self) -> None:
         """Write what the machine has to say."""
         if self._line is not None:

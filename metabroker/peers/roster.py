@@ -80,6 +80,9 @@ class Roster:
         self.patient = False  # others may be slow to be heard: in a mesh whose links are not up yet
         self.leaving = False
         self.deaf = False  # our own words do not come back
+        self.twin = False  # another one lives in our place, and stays
+        self._connections = 0
+        self._buried: dict[int, int] = {}  # those that were in our place, and which connection of ours it was when we heard of them first
         self._said: list[Said] = []
         self._parked: list[Request] = []
         self._others: list[Waiting] = []
@@ -137,6 +140,7 @@ class Roster:
     def connected(self, now: float) -> None:
         """The community broker takes our words; we hear those of others."""
         self._connected = now
+        self._connections += 1
         for member in self.members.values():
             member.heard = self._beats
         self._here()
@@ -211,8 +215,6 @@ class Roster:
             self._say("ask")
             self._next_beat = now
         member.heard = self._beats
-        if number in self._pending and self._pending[number].epoch == said["epoch"]:  # it was only cut off
-            self._settled(number)
         try:
             self._take_word(member, said)
         except (KeyError, ValueError, TypeError):
@@ -247,6 +249,8 @@ class Roster:
                 member.count, member.active = int(said["count"]), bool(said["active"])
                 member.counted = frozenset(said["counted"])
                 self._heed(member, dict(said["moved"]))
+                if member.number in self._pending:  # it was only cut off, or slow, and now it is known what it has
+                    self._settled(member.number)
             case "begin" | "end" if member.count + 1 == said["count"]:
                 member.count += 1
                 if said["what"] == "end":
@@ -270,6 +274,20 @@ class Roster:
                 self._die(other.number)
         if member.where == self.me.where:
             self._die(member.number)
+            self._meet_double(member.number)
+
+    def _meet_double(self, number: int) -> None:
+        """One in our place is an earlier life of this program, and its words are taken away. If it says them again it lives: two programs
+        have one client identifier, and each ends the connection of the other. The one with the higher number makes room."""
+        if number not in self._buried:
+            self._buried[number] = self._connections
+            self._said.append(Said(f"{PEER}{number:08x}", b"", 1, retain=True))
+        elif self._buried[number] < self._connections and number < self.me.number:
+            self.twin = True
+
+    def move_to(self, where: str) -> None:
+        """We have another place."""
+        self.me.where, self.twin = where, False
 
     def _heed(self, member: Member, moved: dict[int, int]) -> None:
         """Others have taken us for dead."""
@@ -305,7 +323,11 @@ class Roster:
             self._missed[number] = 0
             self._until[number] = self._now + SETTLED
         others, self._others = self._others, []
-        self.again += [one.request for one in others]
+        for one in others:
+            if self.shared:  # it may be slow and have answered, or answer yet
+                self._hold(one.request)
+            else:
+                self.again.append(one.request)
         self._look()
 
     # Joining

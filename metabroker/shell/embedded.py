@@ -28,9 +28,10 @@ from ..mqtt.connection import Connection, Line
 from ..mqtt.login import Login
 from ..policy import Policy, load
 from ..protocol.events import Event
+from .community import Community
 from .listing import sessions_listing
 from .resolver import Chain, Directory, Resolver, Services
-from .server import Community, Server
+from .server import Server
 from .status import GONE
 from .supervisor import Supervisor
 

@@ -11,16 +11,14 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
-from ...base.address import REMOTE, Address, parse_address
+from ...base.address import REMOTE, parse_address
 from ...base.metabroker import PEER, REQUEST, Code
 from ...base.refusals import Refusals
 from ...mqtt.packets import Publish
@@ -46,9 +44,7 @@ from ..core.actions import (
 from ..core.batch_path import BatchPath
 from ..core.core import Core
 from ..core.restore import adopt, restore
-from ..mqtt.client import ClientMachine
 from ..mqtt.connection import Connection
-from ..mqtt.login import Login
 from ..peers.members import reaches_of
 from ..peers.roster import BEAT, RANDOM, Roster
 from ..policy import Policy
@@ -56,6 +52,7 @@ from ..protocol.events import BatchSettled, Dropped, Event, Message, Published, 
 from ..protocol.messages import IncomingRun
 from ..sealing import SealError
 from . import status
+from .community import Community
 from .deliveries import PendingDelivery, PendingRun
 from .direct import Singles
 from .make_connector import make_connector
@@ -73,46 +70,9 @@ LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
 FAULT_PAUSE = 5.0  # seconds after a fault of a connector
 UNHEARD = "other metabrokers beside this broker are not noticed: let this client publish and subscribe there, or run one"
+NAMES = "give each a --id of its own"
 STRANGER = "it does not take this client for the metabroker: see its access rules and this client's identifier and password"
 TOPIC, PEERS = 65_535, 65_534  # tokens of the community subscriptions
-
-
-@dataclass(frozen=True)
-class Community:
-    """The broker beside which the metabroker stands, and as whom it connects.
-
-    ca: PEM file of its authorities; None: those of the system.
-    status: topic of the metabroker's status reports; empty: none.
-    """
-
-    address: Address
-    login: Login
-    ca: str | None = None
-    status: str = ""
-
-    @property
-    def inside(self) -> str | None:
-        """Name of the broker whose process this is; None: a process of its own."""
-        return None
-
-    @property
-    def place(self) -> str:
-        """Which metabroker has this place, as long as it is there: no other one."""
-        return f"{self.login.client_id} {socket.gethostname()} {self.address}"
-
-    @property
-    def patient(self) -> bool:
-        """Whether other metabrokers may be there that are not heard at once."""
-        return False
-
-    def note(self, text: str) -> None:
-        """Have a journal told of a line of the log; a broker in another process has none for that."""
-
-    def connection(
-        self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
-    ) -> Connection:
-        """A connection to it, not begun. on_events, on_down: see `Connection`. on_error: told of a fault of ours that ended it."""
-        return Connection([self.address], ClientMachine(self.login), self.ca, on_events, on_down)
 
 
 P = ParamSpec("P")
@@ -279,6 +239,8 @@ class Server:
     def _on_beat(self) -> None:
         now = self._now()
         self.roster.tick(now)
+        if self.roster.twin and not self.community.inside:
+            self._make_room()
         if self._homes is not None and not self._looking and (self.roster.seeks or now >= self._next_look):
             self._looking, self._next_look = True, now + LOOK
             self._spawn(self._look_for_homes(self._homes))
@@ -388,11 +350,9 @@ class Server:
                 case Up(present, _):
                     log.info("event=community-up session_present=%s", str(present).lower())
                     self._next_report, self._reported = 0.0, {}  # our will may have been published
+                    self.community.machine.subscribe(PEER + "#", 1, 0, PEERS, now)  # again, too: for who else says that it is here
                     if not present or self._on_ready is not None:
-                        self.community.machine.subscribe(PEER + "#", 1, 0, PEERS, now)
                         self.community.machine.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
-                    else:
-                        self.roster.connected(now)
                 case Subscribed(token, reason) if token == PEERS:
                     self.roster.connected(now)
                     if reason >= 0x80:
@@ -401,6 +361,18 @@ class Server:
                 case Subscribed(_, reason):
                     self._subscribed(reason)
         self._carry_out()
+
+    def _make_room(self) -> None:
+        """Another metabroker has our client identifier, and this broker gives it to whoever comes last."""
+        name = self._beside.login.client_id
+        self._beside = self._beside.renamed(self.roster.me.number)
+        login = self._beside.login
+        text = f"another metabroker connects as {name!r}, and each ended the other's: this one is {login.client_id!r} now; {NAMES}"
+        log.warning("event=identifier-in-use text=%r", text)
+        self._status_topic = self._beside.status
+        self.roster.move_to(self._beside.place)
+        self.community.machine.login = login
+        self.community.connect_anew()
 
     def _subscribed(self, reason: int) -> None:
         if reason >= 0x80:

@@ -13,8 +13,9 @@ from ...base.backoff import Backoff
 from ...base.memory import keep_freed_memory
 from ...store.base import StoreError
 from ..policy import Policy
+from .community import Community
 from .resolver import Resolver
-from .server import Community, Server
+from .server import Server
 
 log = logging.getLogger(__name__)
 PAUSES = (0.5, 30.0)  # seconds: first, longest

@@ -22,7 +22,7 @@ class Place:
         self.bus = bus
         self.roster = Roster(number, reaches_of(policy), f"place {number}", site, joining=True)  # type: ignore[arg-type]
         self.inboxes: dict[object, deque[tuple[Said | Request, float]]] = defaultdict(deque)  # of each speaker
-        self.alive = True
+        self.alive, self.stalled = True, False
         self.part = 0  # which hears which
         self.answered: list[str] = []
         self.roster.connected(bus.now)
@@ -89,7 +89,7 @@ class Bus:
         end = self.now + seconds
         while self.now < end:
             self.now += 0.01
-            for place in [one for one in self.places if one.alive]:
+            for place in [one for one in self.places if one.alive and not one.stalled]:
                 for inbox in list(place.inboxes.values()):
                     while inbox and inbox[0][1] <= self.now:
                         place.take(inbox.popleft()[0])
@@ -231,6 +231,34 @@ def test_one_that_is_taken_for_dead_speaks_up_and_hears_that_its_clients_were_mo
     assert bus.answers("c") == 1
 
 
+def test_who_is_in_the_same_place_makes_room_if_it_is_no_earlier_life() -> None:
+    bus = Bus(9)
+    one = bus.add(1)
+    bus.run(1)
+    one.alive = False
+    two = bus.add(2)
+    for place in (one, two):
+        place.roster.me.where = "here"
+    bus.retained.clear()
+    one.roster.connected(bus.now)
+    one.say()
+    for _ in range(2):  # an earlier life whose words are retained until it is known
+        two.roster.disconnected()
+        two.roster.connected(bus.now)
+        for said in list(bus.retained.values()):
+            two.roster.hear(said.topic, said.body, bus.now)
+        two.say()
+    assert list(bus.retained) == ["metabroker/peer/00000002"]
+    assert not two.roster.twin
+    one.roster.connected(bus.now)
+    one.say()
+    two.roster.connected(bus.now)
+    two.roster.hear("metabroker/peer/00000001", bus.retained["metabroker/peer/00000001"].body, bus.now)
+    assert two.roster.twin
+    two.roster.move_to("there")
+    assert not two.roster.twin
+
+
 def test_requests_for_sessions_of_a_dead_one_wait_until_somebody_has_them() -> None:
     """Also of sessions that it had taken over itself, whose identifiers have an earlier number."""
     bus = Bus(6)
@@ -297,6 +325,22 @@ def test_requests_for_one_that_was_cut_off_are_its_own_again_when_it_is_back() -
     two.take(connect)
     one.take(connect)
     assert (one.answered, two.answered) == (["d"], [])
+
+
+def test_one_that_is_slow_and_not_dead_has_its_requests() -> None:
+    """Nobody else answers them, though it says nothing for a while."""
+    one, two, _ = shared(10)
+    bus = one.bus
+    asked = [f"c{number}" for number in range(8)]
+    one.stalled = True
+    for number, client in enumerate(asked):
+        bus.connect(client, f"mqtt://far:{9000 + number}")
+    bus.run((SILENT + 3) * BEAT)
+    assert list(two.roster.members) == []
+    assert 0 < sum(bus.answers(client) for client in asked) < len(asked)
+    one.stalled = False
+    bus.run(2)
+    assert [bus.answers(client) for client in asked] == [1] * len(asked)
 
 
 def test_connects_do_not_wait_for_one_that_stays_cut_off() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from mqmesh.base.metabroker import Code
+from mqmesh.metabroker.shell.status import GONE
 from support.brokers import RunningBroker, running_broker
 from support.command import start
 from support.paho_client import Paho
@@ -81,6 +82,31 @@ def three(tmp_path: Path, postgres: Server, request: pytest.FixtureRequest) -> I
             yield made
         finally:
             made.close()
+
+
+def test_two_under_one_client_identifier_become_two(tmp_path: Path) -> None:
+    """Mosquitto gives it to whoever comes last, and says nothing: they ended each other's connection without end."""
+    (tmp_path / "policy.toml").write_text(POLICY)
+    with running_broker(tmp_path, "mosquitto") as community:
+        words = ("metabroker", "--community", community.url, "--policy", tmp_path / "policy.toml")
+        logs = [tmp_path / "one.log", tmp_path / "two.log"]
+        both = [start(*words, stderr=log) for log in logs]
+        wait_until(lambda: sum("event=identifier-in-use" in log.read_text() for log in logs) == 1, PATIENCE, "new identifier")
+        member = Member(community.port, "gauge", 5)
+        look = Paho(community.port).open()
+        look.subscribe("metabroker/status/#", 1)
+        topics: set[str] = set()
+        while len(topics) < 2:
+            topics |= {message.topic} if (message := look.next()).payload != GONE else set()
+        assert member.connect(community.url)["code"] == Code.OK
+        assert member.ask("publish", message=1, topic="up", qos=1)["code"] == Code.OK, "one answers, and one only"
+        for client in (member, look):
+            client.close()
+        for process in both:
+            process.terminate()
+            assert process.wait(PATIENCE) == 0
+            process.communicate()
+        assert not any("Traceback" in log.read_text() for log in logs)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
