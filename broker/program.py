@@ -17,10 +17,10 @@ from typing import Protocol
 
 from .. import __version__
 from ..base.address import is_loopback, parse_address
-from ..base.collector import Collector
 from ..base.interchange import INBOX
-from ..base.memory import keep_freed_memory
-from ..base.service_manager import READY, STOPPING, tell
+from ..base.process.collector import Collector
+from ..base.process.memory import keep_freed_memory
+from ..base.process.service_manager import READY, STOPPING, tell
 from ..base.settings import ConfigError
 from ..mesh.topology.listeners import LINKS, serves_of
 from ..store import Kind, StoreError

@@ -265,7 +265,7 @@ class Broker:
         if settings is None and mesh is None:
             return
         from .publish.bound import Bindings
-        from .queues.declaring import Declarations
+        from .queues.declared.declaring import Declarations
         from .queues.overview import Overview as QueueOverview
         from .queues.settings import QueueSettings
         from .queues.shell import Queues

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..base.collector import spare_start_and_end
 from ..base.extras import missing
+from ..base.process.collector import spare_start_and_end
 from .output import HELP, WRONG_USE, Command, Group, command_group, note
 
 # command -> (module in this package, function or group in it, first line of its help)
@@ -77,8 +77,8 @@ COMMANDS = {
     "pipeline": ("pipeline.command", "app", "Make tables from journals with Spark: messages, calls, latency, traffic, faults, usage."),
     "billing": ("billing.command", "app", "Check tariffs, list invoices, note payments, and say who has paid."),
     "audit": ("billing.audit", "app", "Check the audit trail, and read it."),
-    "pub": ("pub", "pub", "Publish messages to an MQTT broker."),
-    "sub": ("sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C or SIGTERM."),
+    "pub": ("messages.pub", "pub", "Publish messages to an MQTT broker."),
+    "sub": ("messages.sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C or SIGTERM."),
 }
 
 

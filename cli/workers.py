@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.address import parse_address
 from ..base.backoff import Backoff
-from ..base.service_manager import READY, STOPPING, tell
+from ..base.process.service_manager import READY, STOPPING, tell
 from ..broker.settings.workers import FOLDER, Worker, left_behind
 from ..broker.workers.totals import file_of
 from .output import WRONG_USE

@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..base.http_guard import guarded
+from ..base.http.guard import guarded
 from ..base.refusals import source_of
 from . import feed as feed_module
 from . import services

@@ -42,7 +42,7 @@ from zlib import crc32
 import lmdb
 from lmdb.verify import VerifyError, verify
 
-from ..base.disk import reserve
+from ..base.process.disk import reserve
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
 from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, refuse_half_salvaged, space_of, sync_folder
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...base.http_server import HttpListener
+from ...base.http.server import HttpListener
 from .health import reasons, troubles
 from .metrics import Totals, registry
 

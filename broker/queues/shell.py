@@ -29,7 +29,8 @@ from .committer import Waiting
 from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import Subscriber
-from .declaring import Declared
+from .declared.declaring import Declared
+from .declared.temporary import Temporary
 from .feeding import LOOKS, MOST_SELECTORS, Row
 from .handles import Handles, key_of
 from .log.format import Damaged
@@ -45,7 +46,6 @@ from .sites.away import AwaySeat
 from .sites.guests import Guest, PullGuest
 from .sites.sites import Sites
 from .stores import Stores
-from .temporary import Temporary
 from .upkeep import AT_ONCE, Upkeep
 from .workflow.publishing import DuePublisher
 from .workflow.translating import Translators

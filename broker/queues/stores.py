@@ -26,7 +26,7 @@ from .core.queue import Queue
 from .core.rules import Rules
 from .log.dead import failed_meta
 from .log.locations import LOG, in_use, shown
-from .log.memory import MEMORY, SEGMENT_BYTES, MemorySegments
+from .log.places.memory import MEMORY, SEGMENT_BYTES, MemorySegments
 from .log.store import LogStore
 from .moving.moving import Between, Moving, State
 from .moving.remembered import Remembered

@@ -55,7 +55,7 @@ from ...mqtt.topics import check_topic
 from ..auth.operators import DENIED, UNBELIEVED, rights_of
 from ..auth.roles import Role
 from ..queues.core.queue import HIGHEST
-from ..queues.declaring import Declarations
+from ..queues.declared.declaring import Declarations
 from ..queues.kept import MOST_READ, Position
 from ..queues.log.locations import shown
 from ..queues.overview import MOST_PEEKED, Overview, Walk

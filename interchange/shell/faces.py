@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...base.http_server import HttpListener
+from ...base.http.server import HttpListener
 from ...broker.server import StartError
 from ..gateway.desk import Desk, open_line
 from ..gateway.http import TOGETHER, application

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...base.address import Address
-from ...base.http_server import HttpListener
+from ...base.http.server import HttpListener
 from ...broker.transport.tls.openssl_errors import explain
 from ...broker.transport.websocket.client import dial
 from ..gateway.desk import Desk, open_line

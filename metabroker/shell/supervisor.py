@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ...base.backoff import Backoff
-from ...base.memory import keep_freed_memory
+from ...base.process.memory import keep_freed_memory
 from ...store.base import StoreError
 from ..policy import Policy
 from .community import Community

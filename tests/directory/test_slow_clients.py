@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mqmesh.base import http_guard as patience
+from mqmesh.base.http import guard as patience
 from mqmesh.directory import server
 from mqmesh.directory.storage.store import Store
 from support.directories import in_this_process

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from mqmesh.base.collector import Collector
+from mqmesh.base.process.collector import Collector
 from mqmesh.broker.config import BrokerConfig, Limits
 from mqmesh.broker.server import Broker
 from mqmesh.mqtt.codec import encode

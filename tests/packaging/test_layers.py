@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LARGEST_CIRCLE = 6  # modules
+LARGEST_FOLDER = 20  # modules
 LAYERS = (
     "cli",
     "pipeline",
@@ -57,10 +58,10 @@ RANKS = {
     "cli": (
         "__init__ main",
         "attach migrate",
-        "acl billing broker cert demo directory identity interchange journal metabroker passwd pipeline pub status store sub trace",
+        "acl billing broker cert demo directory identity interchange journal messages metabroker passwd pipeline status store trace",
         "topology",
         "site",
-        "authority fleet logs message_format queue sessions workers",
+        "authority fleet logs queue sessions workers",
         "recipients",
         "management",
         "mesh",
@@ -246,6 +247,14 @@ def test_circles_of_imports_are_small() -> None:
     for circle in nx.strongly_connected_components(graph()):
         names = sorted(str(path.relative_to(ROOT)) for path in circle)
         assert len(names) <= LARGEST_CIRCLE, f"these {len(names)} modules import each other in a circle: {', '.join(names)}"
+
+
+def test_folders_are_small() -> None:
+    """Who opens a room sees at once what there is."""
+    rooms = {path.parent for layer in LAYERS for path in modules(layer)} | {ROOT / "benchmarks"}
+    for folder in sorted(rooms):
+        names = sorted(path.name for path in folder.glob("*.py") if path.name != "__init__.py")
+        assert len(names) <= LARGEST_FOLDER, f"{folder.relative_to(ROOT)} has {len(names)} modules: make rooms in it"
 
 
 @pytest.mark.parametrize("layer", sorted(RANKS))

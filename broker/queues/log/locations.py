@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ....base.extras import install
-from .files import FileSegments
+from .places.files import FileSegments
 from .port import Segments
 from .products.entries import EntrySegments, Product
 
@@ -48,15 +48,15 @@ def _not_installed(kind: str) -> OSError:
 
 def _segments_in(folder: Path, kind: str, sync: bool) -> Segments:
     if kind == SQLITE:
-        from .sqlite import SqliteSegments
+        from .places.sqlite import SqliteSegments
 
         return SqliteSegments(folder, sync)
     if kind == LMDB:
-        from .lmdb import LmdbSegments
+        from .places.lmdb import LmdbSegments
 
         return LmdbSegments(folder, sync)
     if _scheme(kind) in POSTGRESQL:
-        from .postgresql import PostgresqlSegments
+        from .places.postgresql import PostgresqlSegments
 
         return PostgresqlSegments(kind, sync)
     if _scheme(kind) in PACKAGES:
@@ -90,7 +90,7 @@ def lease_at(kind: str, holder: str) -> Any:
 
 def segments_of(lease: Any, kind: str, durability: str) -> Segments:
     """The store of such a lease, which this broker has."""
-    from .postgresql import PostgresqlSegments
+    from .places.postgresql import PostgresqlSegments
 
     return PostgresqlSegments(kind, durability == "fsync", lease)
 

@@ -8,7 +8,7 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-from mqmesh.base.http_guard import PATIENCE
+from mqmesh.base.http.guard import PATIENCE
 from mqmesh.broker.monitoring.http import TOGETHER
 from support.broker_site import Site, until
 

@@ -14,7 +14,7 @@ from mqmesh.base.settings import ConfigError
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.queues.core.plan import ALL
 from mqmesh.broker.queues.core.rules import Rules
-from mqmesh.broker.queues.declaring import Declared
+from mqmesh.broker.queues.declared.declaring import Declared
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.client import ConnectionFactory, JMSError
 from mqmesh.mqtt.packets import Publish

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from mqmesh.broker.queues.log.lease import lease_of
-from mqmesh.broker.queues.log.postgresql import PostgresqlSegments
+from mqmesh.broker.queues.log.places.postgresql import PostgresqlSegments
 from mqmesh.store.postgresql_lease import Lease
 from support.peers.postgres import Server, server
 from support.services import PATIENCE, wait_until

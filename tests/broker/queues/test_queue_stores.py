@@ -250,6 +250,6 @@ async def test_a_broker_lets_go_of_what_nobody_needs(tmp_path: Path, monkeypatch
 
 
 def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "mqmesh.broker.queues.log.lmdb", None)
+    monkeypatch.setitem(__import__("sys").modules, "mqmesh.broker.queues.log.places.lmdb", None)
     with pytest.raises(OSError, match=re.escape(install("lmdb"))):
         segments_in(tmp_path, "lmdb")

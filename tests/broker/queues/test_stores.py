@@ -229,7 +229,7 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.service
 def test_a_schema_has_one_broker(tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqmesh.broker.queues.log.postgresql.LOCK_WAIT", 0.0)
+    monkeypatch.setattr("mqmesh.broker.queues.log.places.postgresql.LOCK_WAIT", 0.0)
     postgres = servers("postgres")
     url = log_at(postgres)
     store = opened(tmp_path, kind=url)

@@ -12,8 +12,8 @@ from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth import rules as rules_of_access
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import MeshSettings, PeerSettings
-from mqmesh.broker.queues import temporary
-from mqmesh.broker.queues.log.memory import MEMORY, MemorySegments
+from mqmesh.broker.queues.declared import temporary
+from mqmesh.broker.queues.log.places.memory import MEMORY, MemorySegments
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
 from mqmesh.mqtt.packets import Disconnect, Publish, Subscribe, Subscription

@@ -1,4 +1,4 @@
-"""A session that has ended is freed at once: the broker sets old objects apart, where cycles would stay (`base/collector.py`)."""
+"""A session that has ended is freed at once: the broker sets old objects apart, where cycles would stay (`base/process/collector.py`)."""
 
 from __future__ import annotations
 

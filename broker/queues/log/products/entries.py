@@ -17,7 +17,7 @@ from struct import Struct
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-from ..rows import RowSegments
+from ..places.rows import RowSegments
 
 STRIDE = 128 << 10
 LARGEST = 512 << 10  # bytes of an entry; what is longer is several

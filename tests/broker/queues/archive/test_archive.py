@@ -275,7 +275,7 @@ from pathlib import Path
 sys.path[:0] = {path!r}
 from broker.queues.archive.test_archive import Log, HOUR
 from mqmesh.broker.queues.archive import files
-from mqmesh.broker.queues.log.files import FileSegments
+from mqmesh.broker.queues.log.places.files import FileSegments
 step = {step!r}
 def killed(*_, **__):
     os._exit(9)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .connection_options import OptionError, SubscriberOptions, reported_errors
-from .option_groups import with_option_groups
-from .output import FAILED, TIMED_OUT, WRONG_USE, fail, note
+from ..connection_options import OptionError, SubscriberOptions, reported_errors
+from ..option_groups import with_option_groups
+from ..output import FAILED, TIMED_OUT, WRONG_USE, fail, note
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
     from paho.mqtt.reasoncodes import ReasonCode
 
-    from .connection import Connection
-    from .message_format import Writer
+    from ..connection import Connection
+    from .format import Writer
 
 _output = partial(typer.Option, rich_help_panel="Output")
 _subscription = partial(typer.Option, rich_help_panel="Subscription")
@@ -89,8 +89,8 @@ def sub(wanted: SubscriptionOptions, shown: OutputOptions, options: SubscriberOp
 
     Status: 0 done; 1 the broker refuses or cannot be reached; 2 wrong command line; 27 -W was over before -C was reached.
     """
-    from . import message_format
-    from .connection import Connection, end_on_sigterm
+    from ..connection import Connection, end_on_sigterm
+    from . import format as message_format
 
     if shown.formats:
         print(message_format.__doc__)
@@ -148,7 +148,7 @@ class _Subscriber:
         """Called after each CONNACK."""
         from paho.mqtt.packettypes import PacketTypes
 
-        from .connection import new_properties
+        from ..connection import new_properties
 
         client.manual_ack_set(True)
         client.on_message = self.connection.guarded(self._message)
@@ -160,7 +160,7 @@ class _Subscriber:
         client.subscribe(self.subscriptions, properties=properties)
 
     def _subscribed(self, _client: Client, _userdata: object, _mid: int, reasons: list[ReasonCode], _properties: object) -> None:
-        from .connection import describe
+        from ..connection import describe
 
         for (topic, _), reason in zip(self.subscriptions, reasons, strict=False):
             if reason.is_failure:
@@ -196,7 +196,7 @@ class _Subscriber:
         return any(topic_matches_sub(pattern, message.topic) for pattern in self.wanted.exclude)
 
     def _print(self, message: MQTTMessage) -> None:
-        from .message_format import Message, properties_of
+        from .format import Message, properties_of
 
         out = sys.stdout.buffer
         received = datetime.now().astimezone()

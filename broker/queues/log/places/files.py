@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ....base.disk import reserve, sync_data
-from ....store.folder import sync_folder
+from .....base.process.disk import reserve, sync_data
+from .....store.folder import sync_folder
 
 SUFFIX = ".queue"
 RESERVE_BYTES = 4 << 20

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.cli.message_format import FormatError, Message, as_json, writer
+from mqmesh.cli.messages.format import FormatError, Message, as_json, writer
 
 MESSAGE = Message(
     "plant/3",

@@ -19,20 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.quoting import quoted
-from ...base.settings import MISSING, NAME, ConfigError, Section
-from ...mqtt.errors import UsageError
-from ...store.folder import replace_file
-from .archive.files import missing
-from .committer import Then
-from .core.rules import Rules
-from .log.locations import shown, wrong
-from .settings import QueueSettings, queue_of, wrong_dead_letters
-from .stores import groups_of
+from ....base.quoting import quoted
+from ....base.settings import MISSING, NAME, ConfigError, Section
+from ....mqtt.errors import UsageError
+from ....store.folder import replace_file
+from ..archive.files import missing
+from ..committer import Then
+from ..core.rules import Rules
+from ..log.locations import shown, wrong
+from ..settings import QueueSettings, queue_of, wrong_dead_letters
+from ..stores import groups_of
 
 if TYPE_CHECKING:
-    from .core.queue import Queue
-    from .shell import Queues
+    from ..core.queue import Queue
+    from ..shell import Queues
 
 log = logging.getLogger("mqmesh.broker")
 

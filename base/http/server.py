@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from .http_guard import guarded
+from .guard import guarded
 
 LEAVING = 2  # seconds for answers under way when it stops
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import psycopg
 
-from ....store.postgresql_lease import Lease, errors
-from ....store.postgresql_schema import BUSY, LOCK_WAIT, Connection
-from .lease import SECONDS, lease_of, schema_of
+from .....store.postgresql_lease import Lease, errors
+from .....store.postgresql_schema import BUSY, LOCK_WAIT, Connection
+from ..lease import SECONDS, lease_of, schema_of
 from .rows import RowSegments
 
 TABLE = 'CREATE TABLE IF NOT EXISTS frames (segment bigint, "offset" bigint, data bytea NOT NULL, PRIMARY KEY (segment, "offset"))'

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from mqmesh.base.collector import PASSES, STARTING, Collector
+from mqmesh.base.process.collector import PASSES, STARTING, Collector
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_cycle_is_still_freed(turns: list[Callable[[], None]]) -> None:
 def test_a_program_looks_for_garbage_rarely_at_its_start_and_not_at_its_end() -> None:
     code = """
 import atexit, gc
-from mqmesh.base.collector import spare_start_and_end
+from mqmesh.base.process.collector import spare_start_and_end
 atexit.register(lambda: print(gc.get_freeze_count() > 5000, len(gc.get_objects(generation=2))))
 spare_start_and_end()
 print(gc.get_threshold()[0])

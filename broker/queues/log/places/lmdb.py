@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from ....store.folder import out_of_space
+from .....store.folder import out_of_space
 from .files import RESERVE_BYTES, Reserve
 from .rows import RowSegments
 

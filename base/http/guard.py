@@ -20,7 +20,7 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .refusals import Refusals, source_of
+from ..refusals import Refusals, source_of
 
 PATIENCE = 10.0  # seconds
 KEEP_ALIVE = 15  # seconds between two requests at most; PATIENCE ends it earlier

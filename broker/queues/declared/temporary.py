@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...base.queues import PREFIX, TEMPORARY
-from ...base.quoting import quoted
-from ...mqtt.errors import UsageError
-from .committer import Then
-from .core.rules import Rules
-from .log.memory import MEMORY
-from .sites.homes import home_of
+from ....base.queues import PREFIX, TEMPORARY
+from ....base.quoting import quoted
+from ....mqtt.errors import UsageError
+from ..committer import Then
+from ..core.rules import Rules
+from ..log.places.memory import MEMORY
+from ..sites.homes import home_of
 
 if TYPE_CHECKING:
-    from ..session.session import Session
-    from .core.queue import Queue
-    from .shell import Queues
+    from ...session.session import Session
+    from ..core.queue import Queue
+    from ..shell import Queues
 
 MOST_EACH, MOST_USER, MOST = 16, 250, 1000  # queues of one client, of all clients of a user, and of a broker
 MOST_MESSAGES, MOST_BYTES = 10_000, 16 << 20  # in one queue

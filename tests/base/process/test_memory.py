@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from mqmesh.base.memory import keep_freed_memory
+from mqmesh.base.process.memory import keep_freed_memory
 assert keep_freed_memory()
 blocks = [bytearray(500_000) for _ in range(4)]
 del blocks

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from mqmesh.base import disk
+from mqmesh.base.process import disk
 
 
 @pytest.fixture(params=["linux", "macos"])

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..base.plural import counted
-from .connection_options import ClientOptions, OptionError, reported_errors
-from .option_groups import with_option_groups
-from .output import FAILED, note
+from ...base.plural import counted
+from ..connection_options import ClientOptions, OptionError, reported_errors
+from ..option_groups import with_option_groups
+from ..output import FAILED, note
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
-    from .connection import Connection
+    from ..connection import Connection
 
 _message = partial(typer.Option, rich_help_panel="Message")
 
@@ -75,7 +75,7 @@ def pub(given: MessageOptions, options: ClientOptions) -> None:
 
     Status: 0 all is sent (QoS 1 and 2: acknowledged); 1 the broker refuses or cannot be reached; 2 wrong command line.
     """
-    from .connection import Connection, end_on_sigterm
+    from ..connection import Connection, end_on_sigterm
 
     end_on_sigterm()
     try:
@@ -102,7 +102,7 @@ class _Publisher:
         connection.client.on_publish = connection.guarded(self._published)
 
     def _published(self, _client: Client, _userdata: object, mid: int, reason: ReasonCode, _properties: Properties) -> None:
-        from .connection import describe
+        from ..connection import describe
 
         if reason.is_failure:
             self.refused += 1
@@ -201,7 +201,7 @@ def _properties(given: MessageOptions, version: int) -> Properties | None:
         return None
     from paho.mqtt.packettypes import PacketTypes
 
-    from .connection import new_properties
+    from ..connection import new_properties
 
     properties = new_properties(PacketTypes.PUBLISH)
     pairs = [tuple(text.split("=", 1)) for text in given.user_property]

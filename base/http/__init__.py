@@ -1,0 +1,1 @@
+"""What HTTP servers of ours share: bounds, and how they are run."""

@@ -1,0 +1,1 @@
+"""What a process of ours asks of Python and of its system: memory, collections, the disk, systemd."""

@@ -1,0 +1,1 @@
+"""Where the log of the queues is kept: files, databases, memory."""
