@@ -19,7 +19,7 @@ from .message import BODY, Access, Declaration, Header, Kind, Message, Part, rea
 
 
 class State(StrEnum):
-    """Of a branch. The last five are ends."""
+    """The state of a branch. The last five are final."""
 
     OUT = "out"  # a service on the way out, or the recipient, has it
     BACK = "back"  # the recipient has answered, and a service on the way back has the response

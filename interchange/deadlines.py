@@ -8,7 +8,7 @@ SLACK = 64  # entries that do not count any more, beside as many as do
 
 
 class Deadlines:
-    """One deadline for each key. Times are milliseconds."""
+    """Holds one deadline for each key. Times are milliseconds."""
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}

@@ -37,7 +37,7 @@ LATER = 1000  # until what could not be done is tried again
 
 
 class Input(Enum):
-    """What happens to a branch."""
+    """An input to the machine of a branch: what has happened to it."""
 
     ANSWER = auto()  # of the service that has it
     ARRIVED = auto()  # its way is at an end
@@ -90,7 +90,7 @@ Identified = tuple[tuple[str, str, str], ...]  # service, name, value
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a poster is told that is not refused. came: for a cancel, how far the call came."""
+    """The answer to a post that is not refused. came: for a cancel, how far the call came."""
 
     session: str
     call: str
@@ -122,7 +122,7 @@ class Routes(Protocol):
 
 
 class Exchange:
-    """See the module.
+    """The exchanges of one home: posts come in, deliveries and verdicts go out.
 
     ids: issues identifiers of this home.
     born: the first count of this life of the home: what is older, and unknown, was lost.

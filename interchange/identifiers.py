@@ -22,7 +22,7 @@ COUNT_BITS = 48
 
 
 class Identifiers:
-    """Issues those of one home.
+    """Issues the identifiers of one home.
 
     home: number of its broker, below 65,536.
     last: the highest count that was issued; it has to be kept with what the identifiers stand for.

@@ -124,7 +124,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """has: what the connection of its post had: `tls`, `password`, `certificate` (l. 84, 90)."""
+    """A message of the interchange. has: what the connection of its post had: `tls`, `password`, `certificate` (l. 84, 90)."""
 
     header: Header
     body: Part = Part(b"")

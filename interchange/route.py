@@ -107,7 +107,7 @@ class State:
 
 @dataclass(slots=True)
 class Frame:
-    """One invocation while it lasts. party: the sender or the recipient whose part of the route it is in.
+    """An invocation that is under way. party: the sender or the recipient whose part of the route it is in.
 
     proven: the service is let in without asking, as the one that gets a response is.
     """

@@ -18,7 +18,7 @@ Ways = list[tuple[Step, ...]]
 
 
 class RuleRoutes:
-    """See `Routes`. registry: gives the services that are known now."""
+    """The routes of one exchange, by rules. registry: gives the services that are known now."""
 
     def __init__(self, registry: Callable[[], Registry]) -> None:
         self._registry = registry

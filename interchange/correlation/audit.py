@@ -26,7 +26,7 @@ Fact = tuple[int, str, str, str | None]  # when, what, call, hop; None: of no ho
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """head: number and digest of the last row. broken: the first row that is not as it was written; None: all are whole."""
+    """The outcome of checking a chain. head: number and digest of the last row. broken: the first row that was changed; None: none was."""
 
     rows: int
     head: tuple[int, str]

@@ -17,7 +17,7 @@ _KEYS = frozenset(("session", "call", "service", "route", "status", "since", "un
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked for: calls that are as each of these says; "" and None: it does not matter.
+    """A query for calls. Each field is a condition that a call must meet; "" and None: any.
 
     service: takes part in it. route: has had a hop. since, until: of the post, milliseconds since 1970. identifier: a name and a value
     that a service of the asker has given. after: time and call of the last one before; calls come the latest first.

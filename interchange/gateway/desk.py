@@ -46,7 +46,7 @@ class Poll(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A message that is its taker's for a time. lease: its name, for `Desk.settle`."""
+    """A message that was taken from an inbox, under a lease. lease: its name, for `Desk.settle`."""
 
     lease: str
     form: Form
@@ -60,7 +60,7 @@ class _Lease:
 
 
 class _Account:
-    """One login. busy: requests that are carried out."""
+    """The state of one login. busy: requests that are carried out."""
 
     def __init__(self) -> None:
         self.lines: dict[str, asyncio.Task[Line]] = {}  # by selector
@@ -74,7 +74,7 @@ class _Account:
 
 
 class Desk:
-    """See the module. connect: to the broker. now: milliseconds since 1970."""
+    """Carries out what faces ask for. connect: to the broker. now: milliseconds since 1970."""
 
     def __init__(self, connect: Connect, now: Callable[[], int]) -> None:
         self._connect = connect

@@ -51,7 +51,10 @@ class Login:
 
 
 class Line(asyncio.Protocol):
-    """See the module. pings: whether the broker may be gone without a word. client: identifier; empty: the broker makes one up."""
+    """One MQTT 5 connection to a broker.
+
+    pings: whether the broker may be gone without a word. client: identifier; empty: the broker makes one up.
+    """
 
     def __init__(self, login: Login, pings: bool, client: str = "") -> None:
         self._loop = asyncio.get_running_loop()

@@ -38,7 +38,7 @@ class PushError(Exception):
 
 
 class Answer(NamedTuple):
-    """retry: seconds that the receiver asks to be left alone; 0: it does not say."""
+    """The answer of a receiver. retry: seconds that the receiver asks to be left alone; 0: it does not say."""
 
     status: int
     retry: float = 0.0

@@ -1,4 +1,4 @@
-"""Patterns of strangers: RE2, whose time grows with the text and not with the cunning of the pattern.
+"""Regular expressions of services. RE2 matches them in a time that grows with the text only, whatever the expression is.
 
 Python's `re` takes 0.45 s of processor time for 24 characters of a bad pattern and four times that for 26.
 """

@@ -13,7 +13,7 @@ NEEDS = ("tls", "password", "certificate")  # what a connection may have had (l.
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """See above.
+    """What the registry says of one service that routes need.
 
     dynamic: its rules are evaluated when the message comes to it, not at the post.
     includes: patterns of services that may be included into its part of a route, with the parts that they may see (None: all); None: any.

@@ -23,7 +23,7 @@ _KEYS = frozenset(("name", "role", "when", "then"))
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """place: in the sequence of its service, from 1."""
+    """One rule. place: in the sequence of its service, from 1."""
 
     place: int
     name: str

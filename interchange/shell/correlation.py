@@ -62,7 +62,7 @@ class Asked:
 
 
 class Correlation:
-    """Of one home. folder: data folder. retention: milliseconds. now: milliseconds since 1970. Raises sqlite3.Error."""
+    """The tables of one home. folder: data folder. retention: milliseconds. now: milliseconds since 1970. Raises sqlite3.Error."""
 
     def __init__(self, folder: Path, home: int, retention: int, now: Callable[[], int], mesh: MeshShell | None) -> None:
         self._home, self._retention, self._now, self._mesh = home, retention, now, mesh
@@ -264,7 +264,7 @@ def _sessions(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class _Taken:
-    """Takes one kind of posts."""
+    """Receives posts of one kind from other brokers."""
 
     def __init__(self, take: Callable[[int, list[Any]], None]) -> None:
         self._take = take

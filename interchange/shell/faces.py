@@ -21,7 +21,7 @@ log = logging.getLogger("mqmesh.interchange")
 
 
 class Faces:
-    """Those of one interchange. now: milliseconds since 1970. Raises StartError."""
+    """The HTTP faces of one interchange. now: milliseconds since 1970. Raises StartError."""
 
     def __init__(self, broker: Broker, settings: InterchangeSettings, now: Callable[[], int]) -> None:
         assert settings.http is not None

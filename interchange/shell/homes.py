@@ -193,7 +193,7 @@ class Homes:
 
 
 class _Handler:
-    """Takes one kind of posts."""
+    """Receives posts of one kind from other brokers."""
 
     def __init__(self, take: Callable[[int, list[Any]], None], back: Callable[[list[Any], str], None]) -> None:
         self._take, self._back = take, back

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Limits:
-    """Of one home."""
+    """The monthly limits of services at one home."""
 
     def __init__(self, keeping: Keeping) -> None:
         self._keeping = keeping

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Those of one interchange. put: puts one into its inbox; False: not now."""
+    """Deliveries of one interchange that wait. put: puts one into its inbox; False: not now."""
 
     def __init__(self, keeping: Keeping, put: Callable[[Deliver], bool]) -> None:
         self._keeping = keeping

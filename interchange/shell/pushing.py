@@ -30,7 +30,7 @@ Put = Callable[[str, bytes, bytes, int | None], bool]  # puts payload and proper
 
 
 class Pushing:
-    """Those of one interchange. put: False: not now. now: milliseconds since 1970."""
+    """The pushes of one interchange. put: False: not now. now: milliseconds since 1970."""
 
     def __init__(self, broker: Broker, settings: InterchangeSettings, put: Put, keeping: Keeping, now: Callable[[], int]) -> None:
         self._broker = broker
