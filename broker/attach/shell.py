@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-PAUSES = (0.25, 15.0)  # seconds between attempts: first, longest
+PAUSES = (0.25, 15.0)  # seconds between attempts that the other broker hears of: first, longest
+UNREACHED = 0.5  # seconds between attempts while nobody listens there: they cost that broker nothing, and it may come back any moment
 CONNECT_TIMEOUT = 10.0
 STEADY = 5.0  # seconds that messages have to cross before the next attempt comes soon
 SILENCE = 5.0  # seconds in which nothing comes from the other broker, pings notwithstanding, until it counts as lost
@@ -141,16 +142,17 @@ class Attachment:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        backoff = Backoff(*PAUSES, spread=(0.8, 1.2))
+        backoff, dials = (Backoff(*pauses, spread=(0.8, 1.2)) for pauses in (PAUSES, (UNREACHED, UNREACHED)))
         clock = asyncio.get_running_loop().time
         self._forget_mark()
         try:
             while True:
-                began = clock()
+                began, reached = clock(), True
                 try:
                     await self._life()
                 except (OSError, ValueError, SecretError) as error:
                     self._why = self._reason(error)
+                    reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError)
                 except Exception as error:
                     self._failed(error)
                 was, lasted = self.state, clock() - began
@@ -158,7 +160,7 @@ class Attachment:
                 self._say("down", self._why)
                 if was == "up" and lasted > STEADY:
                     backoff.reset()
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep((backoff if reached else dials).next())
         finally:
             self._leave()
 

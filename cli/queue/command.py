@@ -132,7 +132,9 @@ def request_of(words: list[str]) -> dict[str, Any]:
     do = words[0] if words else "ls"
     shape = SHAPES.get(do)
     if shape is None:
-        raise fail(f"queue: {' '.join(words)}: {USE}", WRONG_USE)
+        from ...base.settings import guess
+
+        raise fail(f"queue: {' '.join(words)}{guess(do, (*SHAPES, 'archive')) or f': {USE}'}", WRONG_USE)
     settings: list[str] = []
     if do == "declare":
         words, settings = words[:2], words[2:]

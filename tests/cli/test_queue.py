@@ -115,6 +115,12 @@ def test_other_words_are_wrong_use(words: list[str], capsys: pytest.CaptureFixtu
     assert "give" in capsys.readouterr().err
 
 
+def test_a_word_that_is_nearly_right_gets_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        request_of(["pek", "orders"])
+    assert capsys.readouterr().err == 'mqmesh: queue: pek orders; did you mean "peek"?\n'
+
+
 @beside_a_broker
 async def test_kept_messages_are_read_given_to_others_and_edited(tmp_path: Path) -> None:
     rules = {"orders": Rules(retention=3600), "others": Rules()}

@@ -18,6 +18,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import PacketTypes, Properties
 
 from support.mosquittos import Mosquitto
+from support.paho_client import Paho
 from support.services import PATIENCE, free_port, wait_until
 
 NAMES = "abc"
@@ -109,6 +110,9 @@ class Worker:
     def got(self, message: Any) -> None:
         """A message has come."""
 
+    def await_connection(self) -> None:
+        wait_until(self.client.is_connected, PATIENCE, "a connection")
+
     def close(self) -> None:
         self.client.disconnect()
         self.client.loop_stop()
@@ -140,9 +144,9 @@ class Listener(Worker):
 class Talker(Worker):
     """Publishes numbered messages, one after the other's acknowledgement, as many as `more` says. sent: those that were acknowledged."""
 
-    def __init__(self, port: int, name: str, qos: int) -> None:
+    def __init__(self, port: int, name: str, qos: int, retain: bool = False) -> None:
         super().__init__(port, name)
-        self.topic, self.qos = f"t/{name}", qos
+        self.topic, self.qos, self.retain = f"t/{name}", qos, retain
         self.sent = self.goal = 0
         self._on = True
         self._thread = threading.Thread(target=self._talk, daemon=True)
@@ -153,7 +157,7 @@ class Talker(Worker):
             with self.changed:
                 self.changed.wait_for(lambda: self.sent < self.goal or not self._on)
             while self.sent < self.goal:
-                done = self.client.publish(self.topic, b"%d" % self.sent, self.qos)
+                done = self.client.publish(self.topic, b"%d" % self.sent, self.qos, self.retain)
                 done.wait_for_publish(PATIENCE)
                 assert done.is_published()
                 self.sent += 1
@@ -173,6 +177,11 @@ class Talker(Worker):
             self.changed.notify_all()
         self._thread.join(PATIENCE)
         return {(self.topic, b"%d" % number) for number in range(self.sent)}
+
+
+def die(port: int, topic: str, payload: bytes) -> None:
+    """A client connects with a will of QoS 1, and is gone."""
+    Paho(port, will={"topic": topic, "payload": payload, "qos": 1}).open().vanish()
 
 
 def each(faults: list[Callable[[], None]], between: Callable[[], None]) -> None:

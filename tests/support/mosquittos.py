@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from support.services import PATIENCE, free_port, require, wait_for_port
+from support.services import PATIENCE, free_port, require, wait_for_port, wait_until
 
 
 class Mosquitto:
@@ -35,6 +35,20 @@ class Mosquitto:
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen([require("mosquitto"), "-c", str(self.config)], stdout=subprocess.DEVNULL, stderr=log)
         wait_for_port(self.port)
+
+    def save(self) -> None:
+        """Return once it has written a database that has all that it has done by now."""
+        assert self.process is not None
+        database = self.folder / f"{self.name}-data" / "mosquitto.db"
+
+        def written() -> tuple[int, int]:
+            found = database.stat() if database.exists() else None
+            return (found.st_ino, found.st_mtime_ns) if found else (0, 0)
+
+        for _ in range(2):  # the first one may have begun before
+            before = written()
+            self.process.send_signal(signal.SIGUSR1)
+            wait_until(lambda before=before: written() != before, PATIENCE, "Mosquitto's database")  # type: ignore[misc]
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Send a signal, and return once it has ended."""

@@ -82,7 +82,7 @@ def mosquittos(tmp_path: Path) -> Iterator[dict[str, Mosquitto]]:
 def test_a_mesh_takes_the_place_of_a_bridge(tmp_path: Path, mosquittos: dict[str, Mosquitto]) -> None:
     (settings,) = of("toml", PAGE, SECTION)
     desk, *steps = [block.text for block in of("sh", PAGE, SECTION)]
-    addresses = {"10.0.0.1:1884": free_port(), "10.0.0.2:1884": free_port()}
+    addresses = {"10.0.0.1:1884": free_port(), "10.0.0.2:1884": free_port(), "10.0.0.2:1885": free_port()}
     addresses |= {f"10.0.0.{number}:1883": mosquittos[site].port for number, site in enumerate(SITES, 1)}
     text = re.sub(r"10\.0\.0\.\d:\d+", lambda found: f"127.0.0.1:{addresses[found[0]]}", settings.text)
     (tmp_path / "sites.toml").write_text(text)
@@ -94,7 +94,7 @@ def test_a_mesh_takes_the_place_of_a_bridge(tmp_path: Path, mosquittos: dict[str
         shell(desk, tmp_path, {"# at your desk\nmqmesh topology": "mqmesh topology"})
         for step in steps:
             where, *commands = step.splitlines()
-            site = where.removeprefix("# on ")
+            site = where.removeprefix("# on ").removesuffix(", in another terminal")
             for command in commands:
                 if command == "mqmesh broker --config broker.toml":
                     brokers.append(broker := start("broker", "--config", "broker.toml", cwd=tmp_path / "machines" / site))
@@ -104,7 +104,10 @@ def test_a_mesh_takes_the_place_of_a_bridge(tmp_path: Path, mosquittos: dict[str
                     mosquittos[site].stop()
                     mosquittos[site].start()
                 else:
-                    shell(command, tmp_path, {"/etc/mosquitto/mosquitto.conf": str(mosquittos[site].config)})
+                    edits = {"/etc/mosquitto/mosquitto.conf": str(mosquittos[site].config)}
+                    if command.startswith("echo"):
+                        edits["1885 10.0.0.2"] = f"{addresses['10.0.0.2:1885']} 127.0.0.1"
+                    shell(command, tmp_path, edits)
         assert "connection" not in mosquittos["plant"].config.read_text()
         all_arrive(listeners)
         tell(listeners, talkers)
