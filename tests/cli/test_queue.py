@@ -97,7 +97,7 @@ MOVES = "new {} to sqlite; mqmesh queue show says how far it is"
 @pytest.mark.parametrize(
     "words",
     [
-        ["list"],
+        ["bring"],
         ["show"],
         ["ls", "orders"],
         ["trace", "orders"],
@@ -115,10 +115,11 @@ def test_other_words_are_wrong_use(words: list[str], capsys: pytest.CaptureFixtu
     assert "give" in capsys.readouterr().err
 
 
-def test_a_word_that_is_nearly_right_gets_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("wrong", "right"), [("pek", "peek"), ("list", "ls"), ("archiv", "archive")])
+def test_a_word_that_is_nearly_right_gets_the_right_one(wrong: str, right: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
-        request_of(["pek", "orders"])
-    assert capsys.readouterr().err == 'mqmesh: queue: pek orders; did you mean "peek"?\n'
+        request_of([wrong, "orders"])
+    assert capsys.readouterr().err == f'mqmesh: queue: {wrong} orders; did you mean "{right}"?\n'
 
 
 @beside_a_broker
