@@ -72,6 +72,7 @@ class Spec:
 class Result:
     """What one measurement found. Times in seconds, CPU times within the measured interval.
 
+    processes: name and CPU time of each process of the brokers, where it is measured.
     way_in: of a "stored" measurement, the fields of a Result for the messages that came in; the others are of their way out.
     direct: where a latency is compared with that of one broker, the p50 of a single Mosquitto.
     added: by how much the p50 of the whole path is above that of the single Mosquitto: the median over pairs of neighbouring blocks of a
@@ -88,6 +89,7 @@ class Result:
     slow_packets: int = 0
     generator_cpu: float = 0.0
     broker_cpu: float = 0.0
+    processes: list[tuple[str, float]] = field(default_factory=list)
     p50: float = 0.0
     p99: float = 0.0
     direct: float = 0.0

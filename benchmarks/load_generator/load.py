@@ -177,7 +177,7 @@ class Load:
     def measure(self, deliveries: int) -> Result:
         """The wall time of that many deliveries, or of what arrives within four times the expected time."""
         brokers = [psutil.Process(pid) for pid in self.spec.pids]
-        cpu, own = broker_cpu(brokers), time.process_time()
+        cpus, own = [broker_cpu([one]) for one in brokers], time.process_time()
         first, start = self.received(), time.perf_counter()
         goal, patience = first + deliveries, max(4 * self.spec.seconds, self.spec.patience)
         count, end = first, start
@@ -187,7 +187,8 @@ class Load:
         took = end - start
         result = Result(count - first, took, (count - first) / took)
         result.generator_cpu = time.process_time() - own
-        result.broker_cpu = broker_cpu(brokers) - cpu
+        result.processes = [(one.name(), broker_cpu([one]) - cpu) for one, cpu in zip(brokers, cpus, strict=True)]
+        result.broker_cpu = sum(cpu for _, cpu in result.processes)
         return result
 
     def finish(self, number: int, result: Result) -> None:
