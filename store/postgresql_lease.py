@@ -7,7 +7,8 @@
 
 Taking needs that lock. So a program that is killed loses the lease at once, with its connection. The connection of one that is silent
 for longer than its lease is ended by another one. A program that was away still has its token: each of its transactions looks for it
-first, and keeps the row from those who take the lease until it ends. So what it writes later does not count.
+first, and keeps the row from those who take the lease until it ends. So what it writes later does not count. A transaction that does not
+end, because its program stands still in the middle of it, is ended by who takes the lease.
 
 Methods raise OSError. One thread at a time calls them.
 
@@ -26,11 +27,17 @@ from .base import Away
 from .postgresql_schema import Connection, Schema
 
 SECONDS = 5.0  # of a lease
+PATIENCE = 2.0  # seconds that a transaction of who had the lease may go on
 FULL = ("53100", "53400")  # disk full, a limit that is configured
 TABLE = (
     "CREATE TABLE IF NOT EXISTS lease"
     " (one boolean PRIMARY KEY CHECK (one), token bigint UNIQUE NOT NULL, holder text NOT NULL,"
     " until timestamptz NOT NULL, pid int NOT NULL)"
+)
+
+_END_WRITERS = (  # transactions that have looked for their token (`Lease.fence`)
+    "SELECT pg_terminate_backend(pid) FROM pg_locks"
+    " WHERE relation = 'lease'::regclass AND mode = 'RowShareLock' AND granted AND pid <> pg_backend_pid()"
 )
 
 
@@ -71,10 +78,21 @@ class Lease:
             self._schema.create(connection)
             connection.execute(TABLE)
             connection.execute("INSERT INTO lease VALUES (true, 0, '', '-infinity', 0) ON CONFLICT DO NOTHING")
-            row = connection.execute(self._take, (self._holder,)).fetchone()
-            assert row is not None
-            self.token = int(row[0])
+            try:
+                self._have(connection)
+            except psycopg.errors.LockNotAvailable:
+                connection.execute(_END_WRITERS)
+                self._have(connection)
             return True
+
+    def _have(self, connection: Connection) -> None:
+        connection.execute(f"SET lock_timeout = '{PATIENCE:g}s'")
+        try:
+            row = connection.execute(self._take, (self._holder,)).fetchone()
+        finally:
+            connection.execute("SET lock_timeout = 0")
+        assert row is not None
+        self.token = int(row[0])
 
     def renew(self) -> bool:
         """Have it for another while: whether no other broker has taken it."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from mqmesh.broker.queues.log.lease import lease_of
 from mqmesh.broker.queues.log.places.postgresql import PostgresqlSegments
+from mqmesh.store import postgresql_lease
 from mqmesh.store.postgresql_lease import Lease
 from support.peers.postgres import Server, server
 from support.services import PATIENCE, wait_until
@@ -143,7 +144,29 @@ def test_only_who_has_the_lease_writes(postgres: Server) -> None:
     run_state_machine_as_test(Leases, settings=settings(max_examples=15, stateful_step_count=25, deadline=None))
 
 
-def test_a_transaction_that_has_begun_keeps_others_from_the_lease_until_it_ends(postgres: Server) -> None:
+def test_a_transaction_that_does_not_end_is_ended(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a program that stands still in the middle of it: nobody could take the lease from it."""
+    monkeypatch.setattr(postgresql_lease, "PATIENCE", 0.05)
+    url = f"{postgres.url}?schema=lease_{next(_numbers)}"
+    first, second = lease_of(url, "lyon", SECONDS), lease_of(url, "porto", SECONDS)
+    assert first.take()
+    log = PostgresqlSegments(url, True, first)
+    log.open()
+    log.begin(1)
+    log.append(1, 0, [b"first"])
+    first.close()
+    wait_until(second.take, PATIENCE, "lease")
+    with pytest.raises(OSError):
+        log.commit()
+    log.close()
+    again = PostgresqlSegments(url, True, second)
+    assert list(again.open()) == [], "what was not committed is not there"
+    again.close()
+    second.close()
+
+
+def test_a_transaction_that_has_begun_keeps_others_from_the_lease_until_it_ends(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgresql_lease, "PATIENCE", 1000.0)
     url = f"{postgres.url}?schema=lease_{next(_numbers)}"
     first, second = lease_of(url, "lyon", SECONDS), lease_of(url, "porto", SECONDS)
     assert first.take()
