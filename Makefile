@@ -90,6 +90,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.trials.clones --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode recipients --seeds $(SEEDS) --start $(SEED)
+	$(BIN)/python -m tests.simulation --mode recipients --turns --seeds $$(($(SEEDS) / 10)) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode queues --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode clones --seeds $(SEEDS) --start $(SEED)
 	MQMESH_INTERCHANGE_KILLS=$(INTERCHANGE_KILLS) MQMESH_INTERCHANGE_SEEDS=10000 $(BIN)/pytest --timeout=7200 tests/faults/kills/test_kill_interchange.py tests/interchange/test_simulation.py

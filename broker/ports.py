@@ -190,6 +190,7 @@ class Recipient(Protocol):
     """A session, or what stands for it while it moves to another site, as routes see it.
 
     main: the session.
+    known: routes made now know the session by this face; False once it has ended.
     stored: a store keeps it.
     queued: messages that wait.
     idle: it sends a message at once.
@@ -199,6 +200,9 @@ class Recipient(Protocol):
 
     @property
     def main(self) -> Subscriber: ...
+
+    @property
+    def known(self) -> bool: ...
 
     def __hash__(self) -> int: ...
 

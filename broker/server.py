@@ -49,14 +49,14 @@ from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Persistence
 from .persistence.recovery import recover
 from .ports import Context
-from .publish.accept import accept
+from .publish.accept import accept_own
 from .requests.mesh import MeshTopic
 from .requests.queues import QueueTopic
 from .requests.receipts import RequestTopic
 from .requests.recipients import RecipientTopic
 from .requests.sessions import SessionTopic
 from .requests.trace import TraceTopic
-from .routing.publication import Publication
+from .routing.publication import OwnPublication, Publication
 from .routing.retained import Retained
 from .routing.router import Route, Router
 from .session.table import Sessions
@@ -552,16 +552,17 @@ class Broker:
 
     def _accept_will(self, run: Run, route: Route, account: Account | None = None) -> bool:
         """Take a will. account: of its session. False: there is no room."""
-        if route.queue is not None:
-            return self._put(run, route.queue)
-        return accept(self.site, run, route, Publication(account=account))
+        return self._take(run, route, Publication(account=account))
 
     def _accept_own(self, run: Run, route: Route) -> bool:
         """Take a message of the broker's own. False: there is no room for it, or for a part of it."""
+        publication = OwnPublication()
+        return self._take(run, route, publication) and not publication.refused
+
+    def _take(self, run: Run, route: Route, publication: Publication) -> bool:
         if route.queue is not None:
             return self._put(run, route.queue)
-        publication = Publication()
-        return accept(self.site, run, route, publication) and not publication.refused
+        return accept_own(self.site, run, route, publication)
 
     def _publish_due(self, run: Run) -> bool:
         """Take a message whose delay is over. False: there is no room for it."""
@@ -592,7 +593,7 @@ class Broker:
             raise ValueError(
                 f"{topic!r}: topics that begin with $SYS/ or $mqmesh/ belong to the broker, and below $queue/ are only its queues"
             )
-        if not self._accept_will(run, route):
+        if not self._take(run, route, OwnPublication()):
             raise RuntimeError(f"{topic!r}: there is no room for the message")
         context.flush()
 

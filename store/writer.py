@@ -51,6 +51,7 @@ class Writer:
     now, once for each kind in a row; `error` is None again when they succeed. on_settled(run): see `Coalescer`.
     linger: seconds to wait before a commit for changes that may cancel it; 0 does not wait. pause, pause_limit: seconds
     before a failed commit is tried again, the first time and at most.
+    held: while it is set no batch is handed to the thread, because changes that belong together are not all there yet.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Writer:
         self.store = store
         self.error: StoreError | None = None
         self.committed = 0
+        self.held = False
         self._call_soon = call_soon
         self._on_commit = on_commit
         self._on_error = on_error
@@ -136,7 +138,7 @@ class Writer:
         batch = self._coalescer.open
         if not batch.size:
             return batch.number - 1
-        if not self._busy:
+        if not (self._busy or self.held):
             self._hand_over()
         return batch.number
 
@@ -191,7 +193,7 @@ class Writer:
             committed = coalescer.committed()
         else:
             committed = coalescer.skip_empty()
-        if coalescer.open.size:
+        if coalescer.open.size and not self.held:
             self._hand_over()
         else:
             self._lingered = False

@@ -3,25 +3,31 @@
 The attacker (127.0.0.66) takes memory in every way that a client or a stranger has, one after the other, and keeps what it got:
 
 - silent connections, and links that never prove a key;
+- clients that connect and leave as fast as they can;
 - packets of which the last byte never comes, from strangers and from clients;
 - wills, subscriptions with long filters, topic aliases, retained messages;
 - queues of sessions that are away; subscribers that do not read, and subscribers that do not acknowledge.
 
 Each way goes on until the broker refuses, or until it has offered more than `limits.broker_bytes`. After each of them a
 client at 127.0.0.2 does what clients do: it connects with a will, subscribes,
-publishes, gets its messages, retains one, leaves a session behind and comes back for it.
+publishes, gets its messages, retains one, leaves a session behind and comes back for it. Beside all of it a client at 127.0.0.3
+publishes to itself, 200 times a second at most (`pulse.py`); the table has its latency while each attack goes on.
 
 Judged: no request of that client is refused, no message of it is lost, and the broker's resident memory never exceeds
-`limits.broker_bytes` and a fifth. Exit status 1 if anything was wrong.
+`limits.broker_bytes` and a fifth; with `--pinned` that 99 of 100 messages at 127.0.0.3 took at most 25 ms during each attack. Then the
+attacker has a core for itself, and the broker another. Exit status 1 if anything was wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -40,7 +46,8 @@ from rich.table import Table
 
 from benchmarks.peers import ROOT, free_port
 
-ATTACKER, VICTIM = "127.0.0.66", "127.0.0.2"
+ATTACKER, VICTIM, PULSE = "127.0.0.66", "127.0.0.2", "127.0.0.3"
+LATENCY = 0.025  # seconds that 99 of 100 messages may take
 PIECE = 700_000  # bytes of what is large
 PATIENCE = 120.0  # seconds for an answer: a busy machine is no failure
 app = typer.Typer(add_completion=False)
@@ -100,6 +107,14 @@ class Trial:
     kept: list[Peer] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     rows: list[tuple[str, int, int, int]] = field(default_factory=list)
+    times: list[tuple[float, float]] = field(default_factory=list)  # when each attack began and ended
+    pulse: list[tuple[float, float]] = field(default_factory=list)  # when a message was published, and how long it took
+
+    def latency(self, attack: int) -> tuple[int, float, float]:
+        """Messages that were published during an attack, and of how long they took: 99 of 100, the most, in seconds."""
+        begun, ended = self.times[attack]
+        took = [seconds for at, seconds in self.pulse if begun <= at <= ended]
+        return len(took), statistics.quantiles(took, n=100, method="inclusive")[98] if len(took) > 1 else 0.0, max(took, default=0.0)
 
     async def dial(self, host: str) -> Peer | None:
         """A connection from an address; None: it was refused."""
@@ -162,7 +177,9 @@ class Trial:
 
     async def attack(self, name: str, way: Callable[[], Awaitable[int]]) -> None:
         """One way of the attacker, then the victim."""
+        begun = time.monotonic()
         offered = await way()
+        self.times.append((begun, time.monotonic()))
         try:
             await asyncio.wait_for(self.go_on(), PATIENCE)
         except (AssertionError, TimeoutError) as error:
@@ -201,6 +218,18 @@ class Trial:
             return await self._keep(await self.dial(ATTACKER), *([encode(link, 5)] if number % 4 == 3 else [b"\x10"]))
 
         return await self.many(one, 300)
+
+    async def connects(self) -> int:
+        """Clients that come and go."""
+
+        async def one(number: int) -> int:
+            peers = await asyncio.gather(*[self.client(ATTACKER, f"connects {number} {index}") for index in range(20)])
+            for peer in peers:
+                if peer is not None:
+                    peer.close()
+            return 20 if any(peers) else 0
+
+        return await self.many(one, 200)
 
     async def halves_of_strangers(self) -> int:
         async def one(_: int) -> int:
@@ -313,7 +342,16 @@ class Trial:
     async def run(self) -> None:
         """All ways. What the attacker got it keeps, but for some, so that each way has its turn."""
         await self.go_on()
-        ways = [self.silent, self.halves_of_strangers, self.halves, self.wills, self.subscriptions, self.aliases, self.unread]
+        ways = [
+            self.silent,
+            self.connects,
+            self.halves_of_strangers,
+            self.halves,
+            self.wills,
+            self.subscriptions,
+            self.aliases,
+            self.unread,
+        ]
         ways += [self.unacknowledged, self.retained, self.queues, self.halves]
         for way, following in itertools.zip_longest(ways, ways[1:]):
             await self.attack(way.__name__.replace("_", " "), way)
@@ -329,8 +367,8 @@ async def _drain(peer: Peer) -> None:
 
 
 @asynccontextmanager
-async def broker(megabytes: int) -> AsyncIterator[Trial]:
-    """A broker with a bound, in a process of its own."""
+async def broker(megabytes: int, cores: set[int]) -> AsyncIterator[Trial]:
+    """A broker with a bound, in a process of its own, and the client that publishes to itself. cores: that both run on; none: on any."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "broker.toml"
@@ -344,26 +382,55 @@ async def broker(megabytes: int) -> AsyncIterator[Trial]:
             assert process.stdout is not None
             said = await asyncio.to_thread(process.stdout.readline)
             assert said.startswith(b"ready"), said
-            yield Trial(port, process, megabytes * 2**20)
+            lines = Path(folder) / "pulse"
+            command = [sys.executable, "-m", "benchmarks.trials.pulse", "127.0.0.1", str(port), PULSE]
+            with lines.open("wb") as out:
+                pulse = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, cwd=ROOT)  # noqa: ASYNC220
+            for one in (process, pulse) if cores else ():
+                os.sched_setaffinity(one.pid, cores)
+            found = Trial(port, process, megabytes * 2**20)
+            yield found
+            await asyncio.to_thread(pulse.communicate)
+            found.pulse = [tuple(map(float, line.split())) for line in lines.read_text().splitlines()[1:]]  # type: ignore[misc]
+            if pulse.returncode:
+                found.faults.append("the client that publishes to itself was refused")
         finally:
             process.kill()
             process.wait()
 
 
-async def trial(megabytes: int) -> Trial:
-    """The whole trial with a bound of so many MiB."""
-    async with broker(megabytes) as one:
+async def trial(megabytes: int, pinned: bool = False) -> Trial:
+    """The whole trial with a bound of so many MiB. pinned: this process has a core for itself."""
+    cores = sorted(os.sched_getaffinity(0)) if pinned else []
+    async with broker(megabytes, set(cores[:1])) as one:
+        if cores:
+            os.sched_setaffinity(0, cores[1:])
         await one.run()
-        return one
+    for number, (name, *_) in enumerate(one.rows):
+        _, took, _ = one.latency(number)
+        if pinned and took > LATENCY:
+            one.faults.append(f"{name}: {1000 * took:.1f} ms for 99 of 100 messages of a client at another address")
+    return one
 
 
 @app.command()
-def main(megabytes: Annotated[int, typer.Option(help="limits.broker_bytes, MiB.", min=256)] = 1024) -> None:
+def main(
+    megabytes: Annotated[int, typer.Option(help="limits.broker_bytes, MiB.", min=256)] = 1024,
+    pinned: Annotated[
+        bool, typer.Option("--pinned", help="Give the attacker a core for itself, and judge latency. Nothing else may run.")
+    ] = False,
+) -> None:
     """Let one address do its worst, and judge the broker."""
-    one = asyncio.run(trial(megabytes))
+    if pinned and len(os.sched_getaffinity(0)) < 2:
+        raise typer.BadParameter("there is only one core")
+    one = asyncio.run(trial(megabytes, pinned))
     table = Table("attack", "offered, MB", "resident, MB", "most so far, MB", title=f"one address, {megabytes} MiB")
-    for name, offered, now, most in one.rows:
-        table.add_row(name, *(f"{size / 1e6:,.0f}" for size in (offered, now, most)))
+    for head in ("messages beside it", "99 of 100, ms", "slowest, ms"):
+        table.add_column(head)
+    for number, (name, offered, now, most) in enumerate(one.rows):
+        count, took, slowest = one.latency(number)
+        sizes = [f"{size / 1e6:,.0f}" for size in (offered, now, most)]
+        table.add_row(name, *sizes, f"{count:,}", f"{1000 * took:.1f}", f"{1000 * slowest:.1f}")
     console = Console()
     console.print(table)
     for fault in one.faults:

@@ -313,23 +313,28 @@ class Receipts:
         persistence = self.persistence
         return 0 if persistence is None else persistence.claim()
 
-    def acknowledge(
-        self, connection: Connection, run: Batch, numbers: Numbers, fresh: Numbers, position: tuple[int, int], reason: int
-    ) -> None:
-        """PUBACK or PUBREC for what was just accepted, when the mesh has confirmed it.
+    def ask(self, connection: Connection, run: Batch, fresh: Numbers, position: tuple[int, int]) -> Asked | None:
+        """Watch what was just accepted; None: nobody elsewhere wants it.
 
-        numbers: to be acknowledged. fresh: those of them whose messages were published after this position; others are QoS 2 that was
-        repeated. reason: below 0x80.
+        fresh: packet identifiers of what was published after this position.
+        """
+        watch = self.node.watch(position, len(fresh)) if fresh else None
+        if watch is None:
+            return None
+        asked = Asked(connection.client_id, run.qos, run.topic, fresh, watch)
+        self.ledger.add(asked)
+        return asked
+
+    def acknowledge(self, connection: Connection, run: Batch, numbers: Numbers, fresh: Numbers, asked: Asked | None, reason: int) -> None:
+        """PUBACK or PUBREC for what was accepted, when the mesh has confirmed it.
+
+        numbers: to be acknowledged. fresh: those of them that `ask` was called with; others are QoS 2 that was repeated. asked: what it
+        returned. reason: below 0x80.
         """
         tracker = connection.tracker
         if tracker is None:
             tracker = connection.tracker = Tracker(connection, self)
         qos = run.qos
-        watch = self.node.watch(position, len(fresh)) if fresh else None
-        asked = None
-        if watch is not None:
-            asked = Asked(connection.client_id, qos, run.topic, fresh, watch)
-            self.ledger.add(asked)
         index = {number: place for place, number in enumerate(fresh)}
         ticket = self.claim()
         parts: list[tuple[Asked | None, list[tuple[int, int]]]] = []

@@ -11,6 +11,9 @@ An answer to a publisher waits until the batch with its messages is committed, o
 acknowledged them (then nothing needs to be kept; see `store/coalescer.py`). One commit lets go of all that waited for it, one
 write for each connection.
 
+What belongs into one commit may take several turns of the loop (`whole`): a message that comes again unless it is kept, and its many
+recipients. Nothing is committed meanwhile, so there is one such piece of work at a time, and a commit between two.
+
 Nothing waits and nothing is written for messages whose recipients are all connected without a stored session.
 
 When the store fails, messages that need it are refused or not read (`closed`), what was promised is given to it again until it
@@ -28,7 +31,7 @@ import itertools
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -122,6 +125,9 @@ class Persistence:
         self._callbacks: list[tuple[int, int, Callable[[], None]]] = []
         self._serials = itertools.count()
         self._held: dict[Connection, asyncio.TimerHandle | None] = {}
+        self._whole: Iterator[None] | None = None  # the rest of the work that is being done
+        self._whole_in = -1  # the ticket of the last one's commit
+        self._whole_wanted = False  # somebody waits until there is none
         self._failed = False
         self._closing = False
         self._alive_at = 0.0
@@ -149,6 +155,7 @@ class Persistence:
 
     async def settle(self, seconds: float) -> bool:
         """Wait until everything so far is kept, and its answers are given to their connections."""
+        self._finish_whole()
         self.flush()
         self.begin_commit()
         done = asyncio.Event()
@@ -163,6 +170,7 @@ class Persistence:
     def close(self) -> None:
         """Keep what is left, close the store. Blocks for up to `CLOSE_TIMEOUT`."""
         self._closing = True
+        self._finish_whole()
         self._note_time()
         self.flush()
         self.begin_commit()
@@ -230,6 +238,42 @@ class Persistence:
             self.writer.ticket()
             self.look()
 
+    def whole(self, steps: Iterator[None]) -> Iterator[None]:
+        """Steps whose changes belong into one commit, together with those of this piece of work. Only while not `busy`."""
+        self._whole = rest = self._to_its_end(steps)
+        self.writer.held = True
+        return rest
+
+    def _to_its_end(self, steps: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from steps
+        finally:
+            self._whole, self._whole_in = None, self.writer.number
+            self.writer.held = False
+            if self._whole_wanted and not self._unsaved():
+                self._next_whole()
+
+    def busy(self) -> bool:
+        """Whether other steps have to be done, and their changes handed to the writer's thread, before `whole` may be called.
+
+        Then `retry` tells publishers when they need not wait any more, and the mesh goes on.
+        """
+        busy = self._whole is not None or (self._whole_in == self.writer.number and self._unsaved())
+        self._whole_wanted = self._whole_wanted or busy
+        return busy
+
+    def _next_whole(self) -> None:
+        self._whole_wanted = False
+        self.retry()
+        if self.mesh is not None:
+            self.mesh.store_has_room()
+
+    def _finish_whole(self) -> None:
+        """The broker stops: do now what belongs into one commit."""
+        if self._whole is not None:
+            for _ in self._whole:
+                pass
+
     def look(self) -> None:
         """Whether the store can take more."""
         pending = self.writer.bytes_pending
@@ -263,6 +307,8 @@ class Persistence:
             log.warning("event=store-recovered text=everything that waited is kept, publishers are served again")
             self._say(self.quota.state)
         self.look()
+        if self._whole_wanted and self._whole is None:
+            self._next_whole()
         self.context.flush()
 
     def _on_error(self, error: StoreError) -> None:
@@ -504,6 +550,15 @@ class Persistence:
         self._last_run, self._last_id = run, number
         self._runs.add(number)
         return number
+
+    def stored_as(self, run: Batch) -> int:
+        """The id of a run that was stored just now; 0: it was not."""
+        return self._last_id if self._last_run is run else 0
+
+    def store_again(self, run: Batch, number: int) -> None:
+        """More recipients of a run follow, in another piece of work. number: its id in the store; 0: it has none."""
+        if number:
+            self._last_run, self._last_id = run, number
 
     def loaded(self, stored: StoredRun) -> Batch:
         """A stored run as a run; consecutive rows of one run share it."""

@@ -68,6 +68,17 @@ class HandleWindow:
         if self._count > self.room:
             self._evict()
 
+    def forget(self, key: bytes) -> None:
+        """A message with a handle was not taken after all."""
+        handles = self._users.get(key[:USER_BYTES])
+        if handles is None or handles.pop(key, None) is None:
+            return
+        self._count -= 1
+        if not handles:
+            del self._users[key[:USER_BYTES]]
+        if self.persistence is not None:
+            self.persistence.writer.delete_value(TABLE, key)
+
     def restore(self, store: Store) -> None:
         """Take over what an earlier life kept. Raises StoreError."""
         found = []

@@ -20,7 +20,7 @@ from ..ports import AWAY
 from ..queues.workflow.publishing import is_delayed
 from ..routing.publication import Publication
 from .acknowledge import TEXTS, acknowledge, receipts_of, refuse
-from .fan_out import WIDE, fan_out, in_turns, wait_for
+from .fan_out import GROUPS, WIDE, carry_on, fan_out, has_to_wait, in_one_commit, in_turns, wait_for
 from .handles import Handled, handle_of, repeat
 from .queueing import put
 from .withheld import AWAY_TEXT, keep, take_back, withhold
@@ -28,7 +28,7 @@ from .withheld import AWAY_TEXT, keep, take_back, withhold
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
-    from ..mesh.receipts import Receipts
+    from ..mesh.receipts import Asked, Receipts
     from ..routing.publication import Numbers
     from ..routing.route import Recipients, Route, Service
     from ..session.session import Session
@@ -123,10 +123,10 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     handled = publication.handled
     if not batch.qos:
         accepted = accept(site, batch, to, publication)
-        if publication.rest is not None:
-            wait_for(connection, publication.rest)
         if handled is not None and accepted and not publication.refused:
             handled.keep(connection)
+        if publication.rest is not None:
+            wait_for(connection, publication.rest)
         return accepted or batch.uniform
     if connection.withheld is not None:
         if not batch.uniform:
@@ -162,20 +162,35 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
                 return batch.uniform and _wait(publication, batch, publication.away)
             site.context.counters.dropped += fresh.count
             publication.refuse(fresh.count, Reason.QUOTA_EXCEEDED)
+    asked = receipts.ask(connection, batch, fresh_numbers, position) if receipts is not None and fresh is not None else None
+    if handled is not None and fresh is not None and not publication.refused:
+        handled.keep(connection)
     if publication.rest is not None:
-        wait_for(connection, _answered_after(publication.rest, publication, session, batch, fresh, fresh_numbers))
+        rest = _answered_after(publication.rest, publication, session, batch, fresh, fresh_numbers, receipts, asked)
+        if persistence is not None and fresh is not None and in_one_commit(fresh, publication):
+            rest = persistence.whole(rest)
+        wait_for(connection, rest)
     else:
-        _answer(publication, session, batch, fresh, fresh_numbers, receipts, position)
+        _answer(publication, session, batch, fresh, fresh_numbers, receipts, asked)
     return True
 
 
 def _answered_after(
-    rest: Iterator[None], publication: Publication, session: Session, batch: Batch, fresh: Batch | None, fresh_numbers: Numbers
+    rest: Iterator[None],
+    publication: Publication,
+    session: Session,
+    batch: Batch,
+    fresh: Batch | None,
+    fresh_numbers: Numbers,
+    receipts: Receipts | None,
+    asked: Asked | None,
 ) -> Iterator[None]:
     """The steps of a delivery in turns, and then the answer to its publisher, if it is still there."""
     yield from rest
+    if publication.handled is not None and publication.refused:
+        publication.handled.forget(publication.connection)
     if not publication.connection.closing:
-        _answer(publication, session, batch, fresh, fresh_numbers, None, (0, 0))
+        _answer(publication, session, batch, fresh, fresh_numbers, receipts, asked)
 
 
 def _answer(
@@ -185,18 +200,16 @@ def _answer(
     fresh: Batch | None,
     fresh_numbers: Numbers,
     receipts: Receipts | None,
-    position: tuple[int, int],
+    asked: Asked | None,
 ) -> None:
     """Acknowledge a batch that was accepted, but for what of it was refused.
 
-    fresh: those of its messages that are no repeats, None: all are. fresh_numbers: their packet identifiers. receipts, position: what the
-    acknowledgement waits for, and where the mesh was before the batch.
+    fresh: those of its messages that are no repeats, None: all are. fresh_numbers: their packet identifiers. receipts, asked: what the
+    acknowledgement waits for.
     """
     connection: ClientConnection = publication.connection
     site, numbers, handled = connection.site, publication.numbers, publication.handled
     persistence = site.persistence
-    if handled is not None and fresh is not None and not publication.refused:
-        handled.keep(connection)
     if site.context.hooks is not None and fresh is not None and publication.refused < fresh.count:
         site.context.hooks.acknowledged(connection.client_id, fresh)
     refused = publication.refused
@@ -211,7 +224,7 @@ def _answer(
         elif receipts is None:
             acknowledge(connection, batch.qos, kept, reason)
         else:
-            receipts.acknowledge(connection, batch, kept, fresh_numbers if fresh is not None else [], position, reason)
+            receipts.acknowledge(connection, batch, kept, fresh_numbers if fresh is not None else [], asked, reason)
     if rejected:
         text = publication.text
         if text is None and persistence is not None and persistence.closed and publication.reason == Reason.QUOTA_EXCEEDED:
@@ -261,6 +274,10 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     """
     persistence, mesh, qos = site.persistence, site.mesh, batch.qos
     connection: ClientConnection | None = publication.connection
+    spreads = (len(to.targets) > WIDE[qos] or len(to.shares) > GROUPS) and in_turns(site, batch, to, publication)
+    if spreads and has_to_wait(site, batch, publication):
+        publication.wants_store = True
+        return False
     if qos and persistence is not None and persistence.closed and persistence.needed(to, batch):
         if not batch.uniform:
             return False
@@ -295,8 +312,8 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     publisher = connection.client_id if connection is not None else None
     if hooks is not None:
         hooks.admitted(publisher, batch)
-    if len(to.targets) > WIDE and connection is not None and in_turns(connection, batch, to, publication):
-        publication.rest = fan_out(connection, batch, to, publication)
+    if spreads:
+        publication.rest = fan_out(site, batch, to, publication)
     else:
         site.router.deliver(batch, to, publication)
     if batch.retain:
@@ -311,11 +328,23 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     if publication.refused:
         publication.reason = Reason.QUOTA_EXCEEDED
     elif qos and connection is not None:
-        site.backpressure.press(connection, to.targets)
+        if not spreads:
+            site.backpressure.press(connection, to.targets)
         for group in to.shares:
             site.backpressure.press(connection, group.members)
         publication.reason = Reason.NO_MATCHING_SUBSCRIBERS if to.empty else Reason.SUCCESS
     return True
+
+
+def accept_own(site: Site, batch: Batch, to: Route | Recipients, publication: Publication) -> bool:
+    """`accept` for a message that no connection publishes; the rest of its delivery follows in turns."""
+    accepted = accept(site, batch, to, publication)
+    rest, persistence = publication.rest, site.persistence
+    if rest is not None:
+        if persistence is not None and in_one_commit(batch, publication):
+            rest = persistence.whole(rest)
+        carry_on(site, rest, publication.account)
+    return accepted
 
 
 def publish_well_formed(publication: Publication, session: Session, run: Batch, route: Route) -> bool:

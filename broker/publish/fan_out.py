@@ -1,16 +1,19 @@
 """A batch for many recipients: it is given to some of them in each turn of its publisher, so that nobody holds the event loop.
 
-A client's publication is delivered within one piece of work, which ends with the acknowledgement. With `WIDE` recipients that takes some
-milliseconds. A publication for more of them is taken as always (it is relayed, retained and journalled at once), and delivered in steps
-of `STEP` recipients. Its publisher's connection waits for its turns meanwhile (`turns.py`), so that
+A publication is delivered within one piece of work, which ends with the acknowledgement. With as many recipients as `WIDE` says that takes
+some milliseconds, most of them where a store keeps it. A publication for more of them is taken as always (it is relayed, retained and
+journalled at once), and delivered in steps (`routing/spread.py`). Its publisher's connection waits for its turns meanwhile (`turns.py`),
+so that
 
-- what the publisher sends behind it comes later at every recipient;
+- what the publisher sends behind it, its will too, comes later at every recipient;
 - it is acknowledged when the last recipient has it, and after the commit of what was stored for any of them.
 
-Recipients that subscribe meanwhile get what is retained; sessions that end meanwhile get nothing.
+What lets a publication in once, at QoS 2 or with a handle, belongs into one commit with its deliveries, and so does the end of a will.
+Where a store keeps it, nothing is committed until the last recipient is served; a second one of that kind waits for that
+(`Persistence.whole`). What the mesh brings goes in turns in the same way (`mesh/incoming.py`).
 
-At once, whatever their number, are served: QoS 2, whose identifiers belong into one commit with the deliveries; publications that wait for
-receipts or have a handle; QoS 1 where sessions move between sites or fail over; wills, messages of the broker, and what the mesh brings.
+At once, whatever their number, are served: QoS 1 and 2 where sessions move between sites, because whether a message is for a session here
+depends on the moment; topics whose recipients are addressed; the metabroker inside this process; messages of the broker's own.
 """
 
 from __future__ import annotations
@@ -19,71 +22,78 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...mqtt.reasons import Reason
-from ..routing.route import PartOfTargets
-from .acknowledge import receipts_of
+from ..routing.route import Route
+from ..routing.spread import Spread
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
+    from ..ledger import Account
     from ..routing.publication import Publication
-    from ..routing.route import Recipients, Route, Target
-    from ..site import ClientConnection
+    from ..routing.route import Recipients
+    from ..site import ClientConnection, Site
 
-WIDE = 2_000  # recipients; more are served in turns
-STEP = 128
+WIDE = (2_000, 500, 500)  # recipients, by the QoS of the batch; more are served in turns
+GROUPS = 100  # shared subscriptions that match; more are served in turns
 
 
-def in_turns(connection: ClientConnection, batch: Batch, to: Route | Recipients, publication: Publication) -> bool:
-    """Whether a batch for more than `WIDE` recipients may be delivered in turns."""
-    site = connection.site
-    if connection.inside or connection.steps is not None or batch.qos == 2 or publication.handled is not None:
+def in_turns(site: Site, batch: Batch, to: Route | Recipients, publication: Publication) -> bool:
+    """Whether a batch for very many recipients may be delivered in turns."""
+    connection = publication.connection
+    if publication.at_once or (connection is not None and (connection.inside or connection.steps is not None)):
         return False
     if not batch.qos:
         return True
     roams = site.mesh is not None and site.mesh.roaming is not None
-    return not roams and site.router.addressed is None and receipts_of(publication, to) is None
+    return not roams and not (isinstance(to, Route) and to.addressed is not None)
 
 
-def fan_out(connection: ClientConnection, batch: Batch, to: Route | Recipients, publication: Publication) -> Iterator[None]:
-    """Deliver a batch, a step at a time. At the end `publication` says what found no room, as after any delivery."""
-    site = connection.site
-    router, persistence = site.router, site.persistence
-    if router.journal is not None:
-        router.count(batch, to)
-    refused = publication.refused
-    for start in range(0, len(to.targets), STEP):
-        targets = to.targets[start : start + STEP]
-        if batch.qos:
-            targets = [target for target in targets if _lives(target)]
-        if persistence is not None:
-            persistence.begin()
-        router.deliver(batch, PartOfTargets(to, targets), publication, counted=True)
-        refused = max(refused, publication.refused)
+def in_one_commit(batch: Batch, publication: Publication) -> bool:
+    """Whether the deliveries belong into one commit with what lets the batch in once."""
+    return bool(batch.qos) and (publication.commit > 0 or publication.connection is None)
+
+
+def has_to_wait(site: Site, batch: Batch, publication: Publication) -> bool:
+    """Whether a batch for very many recipients cannot be taken now: it would come before what it has to come after."""
+    account, persistence = publication.account, site.persistence
+    if account is not None and any(one.account is account for one in site.router.spreads):
+        return True  # a will, behind what its client has published
+    return persistence is not None and in_one_commit(batch, publication) and persistence.busy()
+
+
+def fan_out(site: Site, batch: Batch, to: Route | Recipients, publication: Publication) -> Iterator[None]:
+    """The steps that deliver a batch. At the end `publication` says what found no room, as after any delivery."""
+    connection: ClientConnection | None = publication.connection
+    session = connection.session if connection is not None else None
+    account = session.account if session is not None else publication.account
+    return _steps(site, Spread(site.router, site.persistence, batch, to, publication, account), batch, publication)
+
+
+def _steps(site: Site, spread: Spread, batch: Batch, publication: Publication) -> Iterator[None]:
+    connection: ClientConnection | None = publication.connection
+    persistence = site.persistence
+    for _ in spread.steps():
+        if batch.qos and connection is not None and not connection.closing:
+            site.backpressure.press(connection, spread.targets)
         yield
-    for group in to.shares:
-        left = router.deliver_shared(group, batch, publication)
-        router.counters.dropped += left
-        if batch.qos:
-            refused = max(refused, left)
-        yield
-    publication.refused = refused
+        site.context.refresh()
     if persistence is not None:
         persistence.begin()
         if batch.qos:
             persistence.need_commit()  # other messages were taken meanwhile: what is stored for this one is no longer told apart
-    if refused:
+    if publication.refused:
         publication.reason = Reason.QUOTA_EXCEEDED
         if site.context.hooks is not None:
-            site.context.hooks.dropped(connection.client_id, batch, refused, "no room at a recipient")
-    elif batch.qos and not connection.closing:
-        site.backpressure.press(connection, to.targets)
-
-
-def _lives(target: Target) -> bool:
-    """Whether its session has not ended since the route was made."""
-    return target.session.main.face is target.session
+            publisher = connection.client_id if connection is not None else None
+            site.context.hooks.dropped(publisher, batch, publication.refused, "no room at a recipient")
 
 
 def wait_for(connection: ClientConnection, steps: Iterator[None]) -> None:
-    """Take these steps in the turns of the publisher, which is not read until they are done."""
+    """Take these steps in the turns of a connection, which is not read until they are done."""
     connection.steps = steps
     connection.wait_for_turn()
+
+
+def carry_on(site: Site, steps: Iterator[None], account: Account | None) -> None:
+    """Take the steps of a message that no connection publishes. account: of the session that it comes from."""
+    turns = site.context.turns
+    turns.run(turns.current, steps, "work=will" if account is not None else "work=publish")

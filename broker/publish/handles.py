@@ -57,6 +57,10 @@ class Handled:
         epoch, last = _position(connection)
         connection.site.handles.keep(self.key, (epoch, self.before[1] + 1) if (epoch, last) != self.before else NOWHERE)
 
+    def forget(self, connection: ClientConnection) -> None:
+        """It was taken, and some recipient had no room for it: its publisher may send it again."""
+        connection.site.handles.forget(self.key)
+
     def acknowledge(self, connection: ClientConnection, qos: int, number: int, reason: int) -> None:
         """PUBACK or PUBREC with the message's identifier, now that it was taken. reason: below 0x80."""
         say(connection, qos, number, reason, self.known(connection) or NOWHERE, False)

@@ -44,6 +44,10 @@ class MovingSession:
         return self.main.client_id
 
     @property
+    def known(self) -> bool:
+        return self.main.face is self
+
+    @property
     def connection(self) -> Receiver | None:
         """For QoS 0, which is not kept: only a session that takes all at once gets it."""
         return self.main.connection if self.target is self.main and self.cut.takes(self._origin()) else None

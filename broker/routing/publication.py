@@ -35,7 +35,10 @@ class Publication:
     rest: what of its delivery is still to be done, step by step (`publish/fan_out.py`); None: nothing.
     away: the batch was not taken because a site that is away has all that may wait for it.
     wants_store: the batch was not taken because the store takes nothing; otherwise because the mesh has no room.
+    at_once: it is delivered in one piece, whatever the number of its recipients.
     """
+
+    at_once = False
 
     __slots__ = (
         "account",
@@ -85,6 +88,14 @@ class Publication:
         self.refused = count
         self.reason = reason
         self.text = text
+
+
+class OwnPublication(Publication):
+    """A message of the broker's own, for which somebody waits to know whether it was taken."""
+
+    __slots__ = ()
+
+    at_once = True
 
 
 class Withheld:

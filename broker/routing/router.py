@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..journal.recorder import Recorder
     from ..ports import DeliveryRules, Mesh, Recipient, Subscriber
     from .publication import Publication
+    from .spread import Spread
 
 __all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
 
@@ -88,6 +89,7 @@ class Router:
     receivers: what takes requests in this process, by topic (`broker/embedded/direct.py`).
     rules: decides what is delivered of subscriptions that the rules of access allow in part.
     filtered: these subscriptions, by session and filter.
+    spreads: batches that are delivered in turns now.
     noting: whether the journal has events of a topic, and what its counters call it.
     journal: what is told of deliveries; None without one.
     edits: counts changes of subscriptions here.
@@ -116,6 +118,7 @@ class Router:
         self.services: dict[str, Service] = {}
         self.queues: Members | None = None
         self.addressed: Callable[[str, dict[Any, list[Entry]]], Addressed | None] | None = None
+        self.spreads: list[Spread] = []
         self._known = KnownRecipients()
         self._making: list[Making] = []
         self._route_bytes = 0
@@ -226,6 +229,8 @@ class Router:
 
     def reface(self, session: Subscriber, face: Recipient) -> None:
         """Have routes and groups know a session by another face from now on."""
+        for spread in self.spreads:
+            spread.serve(session.face)
         for full, subscription in session.subscriptions.items():
             entry = Entry(face, subscription, self.identifier(session, full))
             share = split_share(full)

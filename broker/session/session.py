@@ -175,6 +175,11 @@ class Session:
         """The session, as `Recipient` has it."""
         return self
 
+    @property
+    def known(self) -> bool:
+        """Whether routes know it by this face, as `Recipient` has it."""
+        return self.face is self
+
     def tapped(self, outbound: Outbound) -> Outbound:
         """Have the journal told of acknowledgements, if there is one."""
         journal = self.context.journal

@@ -3,8 +3,9 @@
 By hand:  python -m tests.fuzz.fuzz_slices --for 600           many stories; prints the longest slices, ends with 1 above 20 ms
           python -m tests.fuzz.fuzz_slices --seed 7 --runs 1   one story again
 
-A story is a broker without sockets, some clients, and some dozen things that they do: pieces of many packets, packets of many filters
-or properties, wide fan-outs, filters of many wildcards, retained messages by the thousand, sessions that end with all of that. Every
+A story is a broker without sockets, in every other story with a store, some clients, and some dozen things that they do: pieces of many
+packets, packets of many filters or properties, wide fan-outs of messages, handles and wills, filters of many wildcards, retained messages
+by the thousand, sessions that end with all of that. Every
 call of the loop and every piece of bytes is a slice. A slice above the bound is measured again in the same story: what the machine did
 does not count.
 """
@@ -30,14 +31,16 @@ from mqmesh.base.process.collector import Collector
 from mqmesh.broker.config import BrokerConfig, Limits
 from mqmesh.broker.server import Broker
 from mqmesh.mqtt.codec import encode
-from mqmesh.mqtt.packets import Disconnect, Pingreq, Publish, Subscribe, Subscription, Unsubscribe
+from mqmesh.mqtt.packets import Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription, Unsubscribe, Will
 from mqmesh.mqtt.properties import Property
+from mqmesh.store.memory import MemoryStore
 from support.models.broker_wire import Wire
 
 BOUND = 0.020  # seconds of processor time that no slice may take
 SHOWN = 5
 DEEP = 12  # levels of a filter made of wildcards
-WIDE = 1000  # subscribers of one topic, at most
+WIDE = 4000  # subscribers of one topic, at most
+HANDLE = "mqmesh-handle"  # the user property of a message that its publisher may send again
 
 
 class Slice(NamedTuple):
@@ -99,7 +102,18 @@ class Story:
         self.broker, self.meter = broker, meter
         self.wires: list[Wire] = []
         self.names = 0
-        self.acts = (self.burst, self.filters, self.deep, self.wide, self.retain, self.properties, self.end, self.flows, self.garbage)
+        self.acts = (
+            self.burst,
+            self.filters,
+            self.deep,
+            self.wide,
+            self.will,
+            self.retain,
+            self.properties,
+            self.end,
+            self.flows,
+            self.garbage,
+        )
 
     def client(self, expiry: int = 0) -> Wire:
         self.names += 1
@@ -150,15 +164,29 @@ class Story:
     def wide(self) -> None:
         chance = self.chance
         qos = chance.randrange(3)
-        for _ in range(chance.choice((50, WIDE // 4))):
+        kept = chance.choice((0, 0, 100))
+        for _ in range(chance.choice((50, 250, 3000))):
             if len(self.wires) < WIDE:
-                self.client().send(Subscribe(1, [Subscription("wide", qos)]))
-        publisher = self.client()
-        self.give(
-            publisher,
-            encode(Publish("wide", b"x" * 64, qos, packet_id=7 if qos else 0), publisher.version),
-            f"PUBLISH of QoS {qos} to many",
-        )
+                topic_filter = "wide" if chance.random() < 0.95 else f"$share/g{self.names}/wide"
+                subscriber = self.client(kept)
+                subscriber.send(Subscribe(1, [Subscription(topic_filter, qos)]))
+                if kept and chance.random() < 0.5:
+                    self.meter.run(subscriber.connection.connection_lost, None, what="the end of a connection")
+                    self.wires.remove(subscriber)
+        publisher = self.client(chance.choice((0, 100)))
+        qos = chance.randrange(3)
+        properties = {Property.USER_PROPERTY: [(HANDLE, str(self.names))]} if publisher.version == 5 and chance.random() < 0.3 else {}
+        packet = Publish("wide", b"x" * 64, qos, packet_id=7 if qos else 0, properties=properties)  # type: ignore[arg-type]
+        what = f"PUBLISH of QoS {qos} to many" + (" with a handle" if properties else "")
+        self.give(publisher, encode(packet, publisher.version), what)
+
+    def will(self) -> None:
+        wire = Wire(self.broker, 4)
+        self.names += 1
+        qos = self.chance.randrange(3)
+        wire.send(Connect(f"c{self.names}", 4, will=Will("wide", b"gone", qos)))
+        self.meter.what = f"a will of QoS {qos} to many"
+        self.meter.run(wire.connection.connection_lost, None, what=self.meter.what)
 
     def retain(self) -> None:
         wire = self.some()
@@ -213,7 +241,7 @@ def story_of(seed: int, steps: int = 60) -> Meter:
         assert isinstance(loop, MeteredLoop)
         loop.meter = meter
         limits = replace(Limits(), sys_interval=0, max_packet_size=2**20)
-        broker = Broker(BrokerConfig(listen=[], limits=limits))
+        broker = Broker(BrokerConfig(listen=[], limits=limits), MemoryStore() if seed % 2 else None)
         await broker.start()
         collector = Collector(loop.call_soon)
         collector.begin()
@@ -221,6 +249,8 @@ def story_of(seed: int, steps: int = 60) -> Meter:
             await Story(seed, broker, meter).tell(steps)
         finally:
             collector.end()
+            if broker.site.persistence is not None:
+                broker.site.persistence.close()
 
     with asyncio.Runner(loop_factory=MeteredLoop) as runner:
         runner.run(story())
@@ -244,7 +274,8 @@ def main() -> None:
         meter = story_of(seed + stories)
         if meter.longest[0].seconds > BOUND:  # what comes again is the broker's
             again = {(one.what, one.step): one.seconds for one in story_of(seed + stories).longest}
-            meter.longest = [one._replace(seconds=min(one.seconds, again.get((one.what, one.step), BOUND))) for one in meter.longest]
+            others = min(again.values())  # it is below these then
+            meter.longest = [one._replace(seconds=min(one.seconds, again.get((one.what, one.step), others))) for one in meter.longest]
         for one in meter.longest:
             longest[one.what] = max(longest.get(one.what, one), one)
         stories += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from rich.progress import track
 from .clones import Clones
 from .queues import scenario as queues
 from .recipients import scenario as recipients
+from .recipients.broker import sliced
 from .scenario import Scenario
 
 WHOLE = {"recipients": recipients, "queues": queues}  # modes with whole brokers
@@ -30,6 +32,7 @@ def main() -> int:
         default="both",
         help="how QoS 0 travels, or: policies, brokers that lie, copies of data folders, recipients that hang, queues",
     )
+    parser.add_argument("--turns", action="store_true", help="recipients, queues: every message is delivered in turns, however few get it")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
     given = parser.parse_args()
     if given.mode in WHOLE and os.environ.get("PYTHONHASHSEED", "random") == "random":  # the order of their sets is the seed's too
@@ -42,7 +45,8 @@ def main() -> int:
         mode = mode_of(seed) if given.mode == "both" else given.mode
         try:
             if mode in WHOLE:
-                told = WHOLE[mode].run(seed)
+                with sliced(seed) if given.turns else contextlib.nullcontext():
+                    told = WHOLE[mode].run(seed)
                 messages += len(told.messages)
                 deliveries += sum(told.counts.values())
                 ended += Counter(told.counts)

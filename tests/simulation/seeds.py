@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def run_seeds(mode: str, start: int, count: int) -> None:
-    """AssertionError with what the simulation says, where a seed fails."""
-    command = [sys.executable, "-m", "tests.simulation", "--mode", mode, "--start", str(start), "--seeds", str(count)]
+def run_seeds(mode: str, start: int, count: int, *more: str) -> None:
+    """AssertionError with what the simulation says, where a seed fails. more: options."""
+    command = [sys.executable, "-m", "tests.simulation", "--mode", mode, "--start", str(start), "--seeds", str(count), *more]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr + done.stdout

@@ -56,6 +56,10 @@ class QueueFace:
         return self.owner.holder
 
     @property
+    def known(self) -> bool:
+        return self.queue.face is self
+
+    @property
     def client_id(self) -> str:
         return self.queue.client_id
 
@@ -97,6 +101,10 @@ class SessionFace:
     @property
     def main(self) -> Session:
         return self.session
+
+    @property
+    def known(self) -> bool:
+        return self.session.face is self
 
     @property
     def client_id(self) -> str:

@@ -287,7 +287,7 @@ async def test_a_will_that_finds_no_room_is_in_the_store_until_it_does():
     store = MemoryStore()
     async with Site(store=store) as site:
         client = await mortal(site, Will("will/x", b"gone", 1, True))
-        with mock.patch("mqmesh.broker.server.accept", return_value=False):
+        with mock.patch("mqmesh.broker.server.accept_own", return_value=False):
             await client.cut()
             await site.gone("mortal")
             await until(lambda: list(store.values("wills")) != [])

@@ -8,7 +8,8 @@ import threading
 from typing import Any
 
 import pytest
-from mqmesh.broker.publish import accept, fan_out
+from mqmesh.broker.publish import accept
+from mqmesh.broker.routing import spread
 from mqmesh.broker.server import Broker
 from mqmesh.broker.turns import SLICE
 from mqmesh.mqtt.codec import encode
@@ -24,8 +25,8 @@ MANY = 11
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three recipients are many, and each turn serves two of them."""
-    monkeypatch.setattr(accept, "WIDE", 3)
-    monkeypatch.setattr(fan_out, "STEP", 2)
+    monkeypatch.setattr(accept, "WIDE", (3, 3, 3))
+    monkeypatch.setattr(spread, "STEP", 2)
 
 
 def one_step_a_turn(broker: Broker) -> None:
@@ -51,11 +52,11 @@ def payloads(wire: Wire) -> list[bytes]:
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [0, 1, 2])
 def test_others_have_their_turns_between_and_the_acknowledgement_comes_last(qos: int, version: int) -> None:
     async def story() -> None:
         broker = await started()
-        wires = await subscribers(broker, 1, version)
+        wires = await subscribers(broker, 2, version)
         publisher, other = Wire(broker, version).connect("publisher"), Wire(broker, version).connect("other")
         one_step_a_turn(broker)
         publisher.send(Publish("t/1", b"one", qos, packet_id=1 if qos else None))
@@ -67,7 +68,7 @@ def test_others_have_their_turns_between_and_the_acknowledgement_comes_last(qos:
             got.append(got[-1] + sum(len(payloads(wire)) for wire in wires))
             assert got[-1] - got[-2] <= 2 * 2, "two turns of two recipients are a round"
         await rest()
-        assert [type(packet) for packet in publisher.packets()] == [Puback] * qos
+        assert [type(packet) for packet in publisher.packets()] == [[], [Puback], [Pubrec]][qos]
         assert Pingresp in [type(packet) for packet in other.packets()]
 
     run(story())
@@ -90,8 +91,8 @@ def conversation(broker: Broker, qos: int) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("option", [{}, {"no_local": True}, {"retain_as_published": True}])
 def test_everybody_gets_the_same_as_at_once(qos: int, option: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     def heard(wide: int) -> dict[str, list[Any]]:
-        monkeypatch.setattr(accept, "WIDE", wide)
-        monkeypatch.setattr(fan_out, "STEP", 2)
+        monkeypatch.setattr(accept, "WIDE", (wide, wide, wide))
+        monkeypatch.setattr(spread, "STEP", 2)
         found: dict[str, list[Any]] = {}
 
         async def story() -> None:
@@ -116,7 +117,7 @@ def test_everybody_gets_the_same_as_at_once(qos: int, option: dict[str, bool], m
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_comes_behind_it_from_the_same_client_comes_later_everywhere(qos: int) -> None:
     async def story() -> None:
         broker = await started()

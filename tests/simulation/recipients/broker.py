@@ -16,14 +16,18 @@ from mqmesh.broker import ports
 from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig
 from mqmesh.broker.management.lists.settings import LogTail
-from mqmesh.broker.mesh import identity, shell
+from mqmesh.broker.mesh import identity, incoming, shell
 from mqmesh.broker.mesh.link import LinkProtocol
 from mqmesh.broker.persistence import commits
+from mqmesh.broker.publish import accept
+from mqmesh.broker.recipients.handover import order
 from mqmesh.broker.recipients.machine import Action
 from mqmesh.broker.recipients.recipient import Recipient
+from mqmesh.broker.routing import spread
 from mqmesh.broker.routing.shared import ShareGroup
 from mqmesh.broker.server import Broker
 from mqmesh.broker.session.session import Session
+from mqmesh.broker.turns import Turns
 from mqmesh.mesh.wire import keys
 from mqmesh.mqtt.session import Delivery
 from mqmesh.store import Writer
@@ -167,6 +171,30 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
             random.setstate(state)
             asyncio.set_event_loop(None)
             loop.close()
+
+
+@contextlib.contextmanager
+def sliced(seed: int) -> Iterator[None]:
+    """Every message goes to its subscribers in turns, one at a time, and the loop does something else between two turns as often as not."""
+    import random
+
+    chance = random.Random(seed)
+
+    def over(turns: Turns) -> bool:
+        ends = chance.random() < 0.5
+        if ends:
+            turns.end_round()
+        return ends
+
+    with (
+        mock.patch.object(accept, "WIDE", (0, 0, 0)),
+        mock.patch.object(accept, "GROUPS", 0),
+        mock.patch.object(incoming, "WIDE", (0, 0, 0)),
+        mock.patch.object(spread, "STEP", 1),
+        mock.patch.object(order, "FENCE", 60.0),  # where every message is a commit of its own, answers take long
+        mock.patch.object(Turns, "over", over),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -15,3 +15,8 @@ SLICE = 4
 @pytest.mark.parametrize("start", range(0, SEEDS, SLICE))
 def test_each_acknowledged_message_ends_somewhere_and_repeats_are_marked(start: int) -> None:
     run_seeds("recipients", start, min(SLICE, SEEDS - start))
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS // 3, SLICE))
+def test_the_same_where_every_message_is_delivered_in_turns(start: int) -> None:
+    run_seeds("recipients", start, min(SLICE, SEEDS // 3 - start), "--turns")
