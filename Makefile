@@ -70,7 +70,7 @@ format: venv ## let ruff put the code in order
 site: ## the documents as a site with search in out/site, to be opened from the disk
 	@.ci/site "$(PYTHON)" out/site-environment
 
-demo: .typing/mqmesh ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker, an application that hangs; then Spark (SPARK=0: without)
+demo: .typing/mqmesh ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker, an application that hangs, services that ask each other; then Spark (SPARK=0: without)
 	@.ci/venv "$(PYTHON)" "$(VENV)" $(if $(filter 0,$(SPARK)),demo,spark)
 	$(BIN)/mqmesh demo --for $(DEMO_SECONDS) $(if $(filter 0,$(SPARK)),--no-spark)
 

@@ -33,6 +33,7 @@ def demo(
     reach a foreign broker (amqtt, of the extra 'demo') through a metabroker, lose it, and get it back. Then an
     application hangs (SIGSTOP): its messages go to another one, and to the sender when that one hangs too.
     Then three shops put orders into one queue, a pool at two sites works them, one worker is killed, one order is poison.
+    Then a shop asks two banks at other sites for credit, and one of these sites is cut off (extra 'interchange').
     The brokers keep a journal. When they have ended, Spark reads it: one message's whole way, the traffic between
     the sites as a picture, and the faults that the journal knows beside what was done (extras 'journal', 'spark', 'java').
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..fleet.process import Fleet
-from . import journal_act
+from . import interchange_act, journal_act
 from .dead_recipient import DeadRecipientAct, DeadRecipientError, DeadRecipientResult, recipients
 from .foreign_broker import ForeignBrokerAct, ForeignBrokerError, ForeignBrokerResult
+from .interchange_act import InterchangeAct, InterchangeActError, InterchangeActResult
 from .journal_act import JournalAct, JournalResult
 from .queue_act import QueueAct, QueueActError, QueueActResult, queues
 from .ring import ring
@@ -92,6 +93,8 @@ class Report:
     abroad: ForeignBrokerResult = field(default_factory=ForeignBrokerResult)
     recipients: DeadRecipientResult = field(default_factory=DeadRecipientResult)
     queue: QueueActResult = field(default_factory=QueueActResult)
+    interchange: InterchangeActResult = field(default_factory=InterchangeActResult)
+    no_interchange: str = ""  # why its act was not played
     journal: JournalResult = field(default_factory=JournalResult)
     problems: list[str] = field(default_factory=list)
 
@@ -138,6 +141,10 @@ class Job:
             self.fleet.journal = journal_act.settings(self.fleet.folder)
         self.names = list(self.fleet.members)
         self.fleet.queues = {self.names[1]: queues()}
+        self._trade = self.names[0], self.names[1], self.names[2], self.names[4]
+        self._no_interchange = interchange_act.missing()
+        if not self._no_interchange:
+            self.fleet.services = interchange_act.written(self.fleet.folder, self._trade)
         self.link = (self.names[0], self.names[1])
         self.killed = self.names[3]
         run = secrets.token_hex(4)
@@ -167,6 +174,7 @@ class Job:
             self._use_foreign_broker(report)
             self._kill_recipients(report)
             self._work_orders(report)
+            self._ask_banks(report)
             self._read_journal(report)
             return report
         finally:
@@ -301,6 +309,21 @@ class Job:
             report.problems.append(f"queue: {error}")
         self.view.phase(f"the fifth act took {time.monotonic() - begin:.1f} s")
 
+    def _ask_banks(self, report: Report) -> None:
+        """The sixth act: a shop asks banks at two sites, of which one is cut off."""
+        report.no_interchange = self._no_interchange
+        if self._no_interchange:
+            return
+        begin = time.monotonic()
+        act = InterchangeAct(self.fleet, self._trade, (self.names[3], self.names[0]), self.view.phase)
+        try:
+            report.interchange = act.run()
+            report.problems += report.interchange.problems()
+        except (InterchangeActError, OSError) as error:
+            report.interchange = act.result
+            report.problems.append(f"interchange: {error}")
+        self.view.phase(f"the sixth act took {time.monotonic() - begin:.1f} s")
+
     def _read_journal(self, report: Report) -> None:
         """The last act: Spark over the journal. The brokers end first, which closes their segments."""
         report.journal = JournalResult(self._no_journal)
@@ -309,7 +332,7 @@ class Job:
         begin = time.monotonic()
         began = time.time() - (begin - self.begin)
         did = [(fault.at, fault.what) for fault in self.faults]
-        did += [(report.seconds, "the third, fourth and fifth act"), (begin - self.begin, "all brokers ended")]
+        did += [(report.seconds, "the third to the sixth act"), (begin - self.begin, "all brokers ended")]
         for site in self.sites.values():
             site.close()
         self.fleet.stop()

@@ -171,6 +171,7 @@ def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
     _foreign_broker(report, console)
     _recipients(report, console)
     _queue(report, console)
+    _interchange(report, console)
     _journal(report, console)
 
 
@@ -227,6 +228,22 @@ def _queue(report: Report, console: Console) -> None:
     )
     for line in found.trace:
         console.print(f"  {line}", markup=False)
+
+
+def _interchange(report: Report, console: Console) -> None:
+    """Print the result of the sixth act."""
+    found = report.interchange
+    if report.no_interchange:
+        console.print(f"Not shown, services that ask each other: {report.no_interchange}")
+        return
+    expired, returned = ("[bold red]never[/]" if one is None else f"{one:.1f} s" for one in (found.expired, found.returned))
+    console.print(
+        f"A shop asked two banks at other sites: {found.answered} answered. A filter ended {found.refused} requests that were too large. "
+        f"One bank's site was cut off: a request to it expired after {expired}. {returned} after the links were back, both banks had "
+        "answered again. The session of the cut:"
+    )
+    for line in found.picture:
+        console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def _journal(report: Report, console: Console) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...broker.journal.settings import JournalSettings
     from ...broker.queues.settings import QueueSettings
     from ...broker.recipients.settings import Intervals, RecipientSettings
+    from ...broker.settings.interchange import InterchangeSettings
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML without quotes
 
@@ -69,6 +70,7 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
         "directory": _directory(config.directory) if config.directory is not None else [],
         "recipients": _recipients(config.recipients) if config.recipients is not None else [],
         "queues": _queues(config.queues) if config.queues is not None else [],
+        "interchange": _interchange(config.interchange) if config.interchange is not None else [],
         "journal": _journal(config.journal) if config.journal is not None else [],
         "websocket": ["", "[websocket]", *_pairs({"origins": config.websocket.origins})] if config.websocket.origins else [],
         "store": ["", "[store]", *_pairs(stored)] if (stored := _said(config.store)) else [],
@@ -166,6 +168,15 @@ def _queues(settings: QueueSettings) -> list[str]:
         values["subscribers"] = settings.subscribers.get(name) or None
         lines += ["", f"[queues.{_key(name)}]", *_pairs(values)]
     return lines
+
+
+def _interchange(settings: InterchangeSettings) -> list[str]:
+    values = {key: value for key, value in _said(settings).items() if key != "file"}
+    if (http := settings.http) is not None:
+        values["http"] = f"http{'s' * http.tls}://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
+    if settings.push_networks:
+        values["push_networks"] = list(map(str, settings.push_networks))
+    return ["", "[interchange]", *_pairs(values)]
 
 
 def _journal(settings: JournalSettings) -> list[str]:

@@ -91,6 +91,7 @@ class Fleet:
         self.recipients: RecipientSettings | None = None  # of every broker
         self.journal: JournalSettings | None = None  # of every broker: they write to one
         self.queues: dict[str, dict[str, Rules]] = {}  # by the name of their home
+        self.services: Path | None = None  # of the interchange of every broker, in a file
         self.changed = threading.Condition()
         self.proxies: dict[frozenset[str], Proxy] = {}
         self.topology = self._with_proxies(topology) if proxies else topology
@@ -161,7 +162,8 @@ class Fleet:
     def _spawn(self, member: Member) -> None:
         file = self.folder / f"{member.name}.toml"
         topology = self.topology
-        given = {"recipients": self.recipients, "journal": self.journal, "queues": self.queues.get(member.name)}
+        given: dict[str, object] = {"recipients": self.recipients, "journal": self.journal, "queues": self.queues.get(member.name)}
+        given["interchange"] = self.services
         tables = {key: table for key, table in topology.tables_of(member.name).items() if given.get(key) is None}
         broker_file.write(file, self.configuration(member.name), tables, Path(topology.file).absolute().parent)
         command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(file), "--stop-with-stdin"]
@@ -179,8 +181,11 @@ class Fleet:
         """The configuration of a broker. Raises ConfigError."""
         from ...broker.config import of_topology
         from ...broker.queues.settings import QueueSettings
+        from ...broker.settings.interchange import InterchangeSettings
 
         config = of_topology(self.topology, name, self.folder)
+        if self.services is not None:
+            config.interchange = InterchangeSettings("", self.services)
         config.recipients = self.recipients or config.recipients
         config.journal = self.journal or config.journal
         if name in self.queues and config.data is not None:

@@ -8,6 +8,7 @@ from . import audit, registry
 from .explain import explain
 from .poll import poll
 from .post import post
+from .schema import schema
 from .serve import serve
 from .session import session
 
@@ -34,6 +35,7 @@ app.command(cls=Command)(with_option_groups(poll))
 app.command(cls=Command)(with_option_groups(session))
 app.command(cls=Command)(explain)
 app.command(cls=Command)(serve)
+app.command(cls=Command)(schema)
 for _one in (registry.ls, registry.show, registry.register, registry.remove, registry.rules, registry.history):
     app.command(cls=Command)(_one)
 app.command(cls=Command)(audit.erase)

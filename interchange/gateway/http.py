@@ -22,6 +22,7 @@ from ..faces import cloudevents, envelope, soap, web
 from ..faces.wsdl import wsdl_text
 from ..reading import service_name
 from ..refusals import Code, Refusal
+from ..rules.schema import schema
 from .desk import LONGEST_LEASE, LONGEST_SELECTOR, LONGEST_WAIT, MOST_TAKEN, Desk, Poll, Taken
 from .line import Denied, Login, Lost
 from .openapi import description
@@ -55,6 +56,7 @@ class HttpFace:
     def routes(self) -> list[Route]:
         return [
             Route("/openapi.json", _describe, methods=["GET"]),
+            Route("/rules.schema.json", _rules_schema, methods=["GET"]),
             Route("/v1/messages", self._endpoint(self._post), methods=["POST"]),
             Route("/v1/services/{organisation}/{name}/poll", self._endpoint(self._poll), methods=["POST"]),
             Route("/v1/leases", self._endpoint(self._settle), methods=["POST"]),
@@ -198,6 +200,10 @@ def _asked(service: str, given: Mapping[str, str]) -> Poll:
 
 async def _wsdl(request: Request) -> Response:
     return Response(wsdl_text(str(request.url.replace(query=""))), media_type=XML)
+
+
+async def _rules_schema(_request: Request) -> Response:
+    return JSONResponse(schema(), media_type="application/schema+json")
 
 
 async def _describe(_request: Request) -> Response:

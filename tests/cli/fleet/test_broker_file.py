@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,8 @@ from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.recipients.settings import Application, Intervals, RecipientSettings
 from mqmesh.broker.settings.directory import DirectorySettings, OfferedService
+from mqmesh.broker.settings.http import HttpAddress
+from mqmesh.broker.settings.interchange import InterchangeSettings
 from mqmesh.cli.fleet import broker_file
 from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
 from mqmesh.mesh.topology.topology import load as load_topology
@@ -126,6 +130,15 @@ def test_recipients_read_back_equal(tmp_path: Path) -> None:
     config = BrokerConfig(recipients=RecipientSettings("x/y", Intervals(2, 4, 8.5), "dead", [orders, Application("lyon", ["lyon"])]))
     broker_file.write(tmp_path / "b.toml", config)
     assert load(tmp_path / "b.toml") == config
+
+
+def test_an_interchange_reads_back_equal(tmp_path: Path) -> None:
+    settings = InterchangeSettings("", tmp_path / "services.toml", 60.0, 3600.0, 10, HttpAddress("::1", 8090, True))
+    settings.push_networks = (ipaddress.ip_network("10.1.0.0/16"),)
+    config = BrokerConfig(data=tmp_path, interchange=settings)
+    broker_file.write(tmp_path / "b.toml", config)
+    found = load(tmp_path / "b.toml")
+    assert found.interchange == replace(settings, file=str(tmp_path / "b.toml"))
 
 
 def test_a_journal_reads_back_equal(tmp_path: Path) -> None:

@@ -27,6 +27,13 @@ def web(site: InterchangeSite, user: str | None = None, password: str = "") -> W
     return Web(site.inside.faces.url, user, password)
 
 
+async def test_the_schema_of_rules_is_there(tmp_path: Path) -> None:
+    async with InterchangeSite(tmp_path, interchange='http = "http://127.0.0.1:0"') as site:
+        assert site.inside.faces is not None
+        answer = await Web(site.inside.faces.url).ask("GET", "/rules.schema.json")
+        assert (answer.status, answer.body["type"]) == (200, "array")
+
+
 async def test_request_and_response(tmp_path: Path) -> None:
     async with InterchangeSite(tmp_path, interchange=HTTP) as site:
         one = web(site)
