@@ -1,6 +1,7 @@
 """Requests and responses of two services at one broker, and the same two clients without an interchange.
 
     python -m benchmarks.interchange --exchanges 5000 --at-once 64
+    python -m benchmarks.interchange --rabbitmq               and RPC over quorum queues of RabbitMQ (`rabbitmq.py`)
 
 Both have QoS 1, sessions that are kept, and a store that is synced. Without an interchange the request goes to a topic of the responder,
 and its response to the Response Topic; what a connected client has acknowledged need not be stored there. Latency is from PUBLISH of the
@@ -15,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -30,6 +32,7 @@ from mqmesh.mqtt.properties import Property
 SERVICES = '[services."shop/orders"]\nusers = ["*"]\n[services."bank/credit"]\nusers = ["*"]\n'
 REQUEST = [("kind", "request"), ("sender", "shop/orders"), ("recipient", "bank/credit")]
 BODY = b"x" * 256
+Exchanges = Callable[[int, int], Coroutine[object, object, tuple[float, list[float]]]]  # how many, at once: seconds in all and of each
 
 
 class Party(asyncio.Protocol):
@@ -118,6 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="exchanges over the interchange, and plain requests of MQTT 5")
     parser.add_argument("--exchanges", type=int, default=5000)
     parser.add_argument("--at-once", type=int, default=64)
+    parser.add_argument("--rabbitmq", action="store_true", help="RPC over quorum queues of RabbitMQ too")
     parser.add_argument("more", nargs="*", help="options of the broker")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -138,16 +142,44 @@ def main() -> None:
             port = int(broker.stdout.readline().split()[1].rpartition(":")[2])
             process = psutil.Process(broker.pid)
             for interchange in (False, True):
-                one_each = asyncio.run(exchanges(port, interchange, options.exchanges // 10, 1))[1]
-                before = sum(process.cpu_times()[:2])
-                seconds, _ = asyncio.run(exchanges(port, interchange, options.exchanges, options.at_once))
-                spent = (sum(process.cpu_times()[:2]) - before) / options.exchanges
-                print(
-                    f"{'interchange' if interchange else 'plain MQTT 5':12} {options.exchanges / seconds:8.0f} exchanges/s"
-                    f"  processor {1e6 * spent:5.0f} us each  one at a time p50 {1000 * median(one_each):6.2f} ms"
-                )
+                made = partial(exchanges, port, interchange)
+                measure("interchange" if interchange else "plain MQTT 5", made, [process], options.exchanges, options.at_once)
         finally:
             broker.kill()
+    if options.rabbitmq:
+        beside_rabbitmq(options.exchanges, options.at_once)
+
+
+def measure(name: str, made: Exchanges, processes: list[psutil.Process], count: int, at_once: int) -> None:
+    """Print what so many exchanges take. processes: those of the server."""
+    one_each = asyncio.run(made(count // 10, 1))[1]
+    before = spent(processes)
+    seconds, _ = asyncio.run(made(count, at_once))
+    each = (spent(processes) - before) / count
+    print(
+        f"{name:12} {count / seconds:8.0f} exchanges/s  processor {1e6 * each:5.0f} us each"
+        f"  one at a time p50 {1000 * median(one_each):6.2f} ms"
+    )
+
+
+def spent(processes: list[psutil.Process]) -> float:
+    """Seconds of processor time."""
+    return sum(sum(one.cpu_times()[:2]) for one in processes)
+
+
+def beside_rabbitmq(count: int, at_once: int) -> None:
+    """The same with RabbitMQ, whose queues are new for each of the two measurements."""
+    from benchmarks.interchange import rabbitmq
+    from benchmarks.queues.products import PRODUCTS
+
+    with tempfile.TemporaryDirectory() as name:
+        server = PRODUCTS["rabbitmq"].deploy(Path(name) / "rabbitmq")
+        try:
+            roots = [psutil.Process(one.pid) for one in server.processes]
+            processes = roots + [child for one in roots for child in one.children(recursive=True)]
+            measure("RabbitMQ", partial(rabbitmq.exchanges, server.ports[0], BODY), processes, count, at_once)
+        finally:
+            server.stop()
 
 
 if __name__ == "__main__":
