@@ -28,7 +28,7 @@ class Party(asyncio.Protocol):
     def __init__(self, queue: str) -> None:
         self._queue = queue
         self._data = b""
-        self._published = 0
+        self._published = self._tag = 0
         self._pending: tuple[int, commands.Basic.Properties] | None = None
         self.ready, self.closed = (asyncio.get_running_loop().create_future() for _ in range(2))
         self.taken: Taken = lambda body, properties, tag: None
@@ -66,7 +66,7 @@ class Party(asyncio.Protocol):
             case commands.Basic.Ack():
                 self._acknowledged(found)
             case commands.Basic.Deliver():
-                self._tag = found.delivery_tag
+                self._tag = found.delivery_tag or 0
             case header.ContentHeader():
                 self._pending = self._tag, found.properties
             case ContentBody():

@@ -90,3 +90,14 @@ class Collector:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def headers_of(given: list[str]) -> dict[str, str]:
+    """Headers from options `--header NAME=VALUE`. Raises ValueError, one line."""
+    made = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise ValueError(f'--header "{one}": write NAME=VALUE')
+        made[name] = value
+    return made

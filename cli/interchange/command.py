@@ -6,6 +6,7 @@ from ..option_groups import with_option_groups
 from ..output import Command, command_group
 from . import audit, registry
 from .explain import explain
+from .export import export
 from .poll import poll
 from .post import post
 from .schema import schema
@@ -35,6 +36,7 @@ app.command(cls=Command)(with_option_groups(poll))
 app.command(cls=Command)(with_option_groups(session))
 app.command(cls=Command)(explain)
 app.command(cls=Command)(serve)
+app.command(cls=Command)(export)
 app.command(cls=Command)(schema)
 for _one in (registry.ls, registry.show, registry.register, registry.remove, registry.rules, registry.history):
     app.command(cls=Command)(_one)

@@ -48,11 +48,11 @@ def export(
 
     from ... import __version__
     from ...broker.journal.export import Export
-    from ...broker.journal.otlp import Collector, ExportError
+    from ...broker.journal.otlp import Collector, ExportError, headers_of
     from ...broker.journal.reading import Damaged, Journal
 
     try:
-        collector = Collector(otlp, _headers(header))
+        collector = Collector(otlp, headers_of(header))
         made = Export(Journal(where, broker), collector, __version__, state)
     except (ExportError, ValueError) as error:
         raise fail(f"journal export: {error}", WRONG_USE) from None
@@ -74,14 +74,3 @@ def export(
     else:
         rejected = f", {collector.rejected:,} rejected" if collector.rejected else ""
         print(f"{collector.sent:,} spans sent{rejected}")
-
-
-def _headers(given: list[str]) -> dict[str, str]:
-    """Raises ValueError, one line."""
-    made = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise ValueError(f'--header "{one}": write NAME=VALUE')
-        made[name] = value
-    return made

@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS calls (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS calls_by_session ON calls (session, created);
 CREATE INDEX IF NOT EXISTS calls_by_time ON calls (created);
+CREATE INDEX IF NOT EXISTS calls_by_end ON calls (ended, call) WHERE ended > 0;
 CREATE TABLE IF NOT EXISTS participants (call TEXT, service TEXT, session TEXT NOT NULL, hop INTEGER NOT NULL, PRIMARY KEY (call, service))
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS members (session TEXT, organisation TEXT, PRIMARY KEY (session, organisation)) WITHOUT ROWID;
@@ -119,6 +120,12 @@ def find(connection: sqlite3.Connection, organisations: Sequence[str], question:
             rows |= _found(connection, "seen AS s", ["s.organisation = ?"], [one], organisations, question)
     latest = sorted(rows, key=lambda call: (rows[call][0], call), reverse=True)[: question.limit + 1]
     return [_for(connection, organisations, json.loads(rows[call][1]), call) for call in latest]
+
+
+def ended_since(connection: sqlite3.Connection, place: tuple[int, str], before: int, most: int) -> list[dict[str, Any]]:
+    """Calls that ended after the one at a place (its end and identifier) and before a time, the earliest first; at most so many."""
+    asked = "SELECT shown FROM calls WHERE ended > 0 AND (ended, call) > (?, ?) AND ended < ? ORDER BY ended, call LIMIT ?"
+    return [json.loads(row[0]) for row in connection.execute(asked, (*place, before, most))]
 
 
 def _found(
