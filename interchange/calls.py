@@ -140,6 +140,15 @@ class Call:
         for branch in self.branches:
             yield from branch.hops
 
+    def ends(self, branch: Branch) -> int:
+        """When the time of a branch is over: rules of its way may have made that earlier than it is for others."""
+        own = branch.out[-1].expires
+        return self.expires if own is None else min(self.expires, own)
+
+    def next_end(self) -> int:
+        """When the time of the first branch that is open is over."""
+        return min(self.ends(branch) for branch in self.branches if not branch.state.ended)
+
     def standing(self) -> list[dict[str, str]]:
         """How far it came, for each recipient."""
         return [

@@ -144,7 +144,7 @@ class Exchange:
 
     def restore(self, values: Iterable[bytes]) -> None:
         """Take up what an earlier process has kept. ValueError, TypeError, KeyError or Refusal for a value that is no call."""
-        for call in sorted(map(unpack, values), key=lambda one: one.ended):
+        for call in sorted(map(unpack, values), key=lambda one: (not one.ended, one.ended)):  # of one handle the open call is known last
             self._know(call)
             if call.ended:
                 self._ended[call.id] = None
@@ -192,12 +192,13 @@ class Exchange:
             if call.ended:
                 self._forget(call)
                 continue
+            over = [branch for branch in call.branches if not branch.state.ended and call.ends(branch) <= now]
             try:
-                fresh = self._fresh(len(call.branches) if call.request else 0, now)
+                fresh = self._fresh(len(over) if call.request else 0, now)
             except Refusal:  # no identifiers for now
                 self._deadlines.set(id, now + LATER)
                 return
-            for branch in call.branches:
+            for branch in over:
                 self._step(call, branch, Input.EXPIRY, fresh, now, Code.EXPIRED, "its time is over")
             self._keep(call, now)
 
@@ -439,7 +440,7 @@ class Exchange:
         for branch in call.branches:
             for hop in branch.hops:
                 self._hops[hop.id] = (call, branch, hop)
-        self._deadlines.set(call.id, call.ended + self._retention if call.ended else call.expires)
+        self._deadlines.set(call.id, call.ended + self._retention if call.ended else call.next_end())
 
     def _keep(self, call: Call, now: int) -> None:
         """A call has changed."""
@@ -447,6 +448,8 @@ class Exchange:
             call.ended = now
             self._ended[call.id] = None
             self._deadlines.set(call.id, now + self._retention)
+        elif not call.ended:
+            self._deadlines.set(call.id, call.next_end())
         self._actions.append(Save(call.id, pack(call)))
         while len(self._ended) > self._most:
             self._forget(self.calls[next(iter(self._ended))])

@@ -42,7 +42,8 @@ class RuleRoutes:
         return steps
 
     def refuses_duplicates(self, service: str) -> bool:
-        return self._registry().services[service].refuses_duplicates
+        known = self._registry().services.get(service)
+        return known is None or known.refuses_duplicates
 
 
 def _calculated(calculate: Callable[[], T]) -> T:

@@ -132,7 +132,10 @@ class Registry:
 
     def check_sends(self, sender: str) -> None:
         """Raise Refusal if a service may not post anything new."""
-        if self.services[sender].suspended:
+        service = self.services.get(sender)
+        if service is None:  # it is gone since it posted
+            raise Refusal(Code.NOT_THE_SENDER, f"there is no service {sender!r}")
+        if service.suspended:
             raise Refusal(Code.SUSPENDED, f"{sender} is suspended")
 
     def check_reaches(self, sender: str, to: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -333,6 +334,40 @@ def test_what_is_refused_changes_nothing(world: World) -> None:
     world.exchange.ids.last = first_count(world.now + 10_000)
     assert world.refused("request", "shop/orders", recipients=["bank/credit"]) is Code.UNAVAILABLE
     assert not world.exchange.calls
+
+
+def test_a_recipient_whose_rules_give_less_time_expires_first(world: World) -> None:
+    class Hurried(Ways):
+        def out(self, message: Message, now: int) -> list[tuple[Step, ...]]:
+            return [
+                tuple(replace(one, expires=NOW + 300) if one.to.service == "bank/one" else one for one in way)
+                for way in super().out(message, now)
+            ]
+
+    world.ways = Hurried()
+    world.restart()
+    verdict = ask(world, "bank/one", "bank/two", expires=NOW + 900)
+    assert world.exchange.next_deadline() == NOW + 300
+    world.now = NOW + 300
+    world.exchange.on_timer(world.now)
+    world.carry_out()
+    (error,) = world.inboxes.pop("shop/orders")
+    assert (error.header.sender, error.header.code) == ("bank/one", "expired")
+    world.restart()
+    assert world.exchange.next_deadline() == NOW + 900
+    assert world.refused("response", "bank/one", call=verdict.call) is Code.EXPIRED
+    world.post("response", "bank/two", b"yes", call=verdict.call)
+    (response,) = world.inboxes.pop("shop/orders")
+    assert response.header.sender == "bank/two"
+
+
+def test_an_open_call_is_known_by_its_handle_after_a_restart(world: World) -> None:
+    world.ways.strict = False
+    first = ask(world, handle="h")
+    world.post("response", "bank/credit", call=first.call)
+    second = ask(world, handle="h")
+    world.restart()
+    assert world.post("cancel", "shop/orders", handle="h").call == second.call
 
 
 def test_what_cannot_expire_for_want_of_identifiers_expires_later(world: World) -> None:
