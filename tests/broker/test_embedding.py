@@ -15,7 +15,7 @@ from paho.mqtt.client import CallbackAPIVersion
 from paho.mqtt.client import Client as PahoClient
 from support.broker_site import Site
 from support.paho_client import Paho
-from support.services import PATIENCE
+from support.services import PATIENCE, free_port
 
 ROOT = Path(__file__).parents[2]
 ANY = "mqtt://127.0.0.1:0"
@@ -37,9 +37,11 @@ def test_a_name_that_is_not_there() -> None:
 async def test_it_listens_inside_the_block() -> None:
     async with Broker(BrokerConfig(listen=[ANY])) as broker:
         assert re.fullmatch(r"mqtt://127.0.0.1:\d+", broker.addresses[0])
+    address = f"mqtt://127.0.0.1:{free_port()}"
+    async with Broker(BrokerConfig(listen=[address])):
         with pytest.raises(StartError, match="the address is taken"):
-            await Broker(BrokerConfig(listen=[broker.addresses[0]])).start()
-    async with Broker(BrokerConfig(listen=[broker.addresses[0]])):
+            await Broker(BrokerConfig(listen=[address])).start()
+    async with Broker(BrokerConfig(listen=[address])):
         pass  # the address is free again
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from mqmesh.cli.fleet.proxy import Proxy
-from support.services import PATIENCE
+from support.services import PATIENCE, free_port
 
 
 @pytest.fixture
@@ -91,9 +91,7 @@ def test_silence_keeps_the_connection_and_lets_nothing_through(proxy: Proxy) -> 
 
 
 def test_an_unreachable_target_ends_the_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    proxy = Proxy("127.0.0.1", port)
+    proxy = Proxy("127.0.0.1", free_port())
     with contextlib.suppress(ConnectionResetError), dial(proxy) as connection:
         assert connection.recv(10) == b""
     proxy.close()

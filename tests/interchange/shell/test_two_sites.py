@@ -14,6 +14,7 @@ from mqmesh.mqtt.properties import Property
 from support.broker_site import until
 from support.interchange_http import Web
 from support.interchange_site import InterchangeSite, Service
+from support.services import free_port
 
 SERVICES = """
 [services."shop/orders"]
@@ -36,7 +37,7 @@ class TwoSites:
         self._folder = folder
         self._stacks: dict[str, AsyncExitStack] = {}
         self.sites: dict[str, InterchangeSite] = {}
-        self._address = ""
+        self._address = f"mqtt://127.0.0.1:{free_port()}"  # nobody else takes it while porto is away
 
     async def __aenter__(self) -> Self:
         await self.start("porto")
@@ -53,12 +54,9 @@ class TwoSites:
         if name == "lyon":
             more += f'[[mesh.peer]]\naddress = "{self._address}"\n'
         self._stacks[name] = AsyncExitStack()
-        listen = self._address if name == "porto" else ""
-        http = 'http = "http://127.0.0.1:0"'
-        site = InterchangeSite(self._folder / name, SERVICES, more, listen or "mqtt://127.0.0.1:0", http)
+        listen = self._address if name == "porto" else "mqtt://127.0.0.1:0"
+        site = InterchangeSite(self._folder / name, SERVICES, more, listen, 'http = "http://127.0.0.1:0"')
         self.sites[name] = await self._stacks[name].enter_async_context(site)
-        if name == "porto":
-            self._address = site.broker.addresses[0]
         return site
 
     async def stop(self, name: str) -> None:

@@ -21,7 +21,7 @@ import pytest
 from mqmesh.pipeline.run import Order
 from mqmesh.pipeline.run import run as run_here
 from mqmesh.pipeline.tables.tables import Tables
-from support.services import PATIENCE
+from support.services import PATIENCE, free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,14 +167,6 @@ def test_spark_connect_makes_the_same_tables(little: Path, expected: dict[str, l
         server.until("Spark Connect server started at")
         run(little, tmp_path / "out", f"sc://127.0.0.1:{port}")
     compare(tmp_path / "out", expected)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_machine_without_java_makes_the_same_tables(little: Path, expected: dict[str, list[str]], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from support.services import PATIENCE, free_port, require, wait_until
@@ -32,6 +34,21 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 
 
+@cache
+def _fresh() -> Path:
+    """A cluster as initdb makes it, once for this process: each server begins with a copy."""
+    folder = Path(tempfile.mkdtemp(prefix="mqmesh-initdb-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    user = _user()
+    if user:
+        shutil.chown(folder, user)
+    initdb = [str(Path(require("postgres")).parent / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "mqmesh"]
+    options = ["-E", "UTF8", "--locale=C", "--no-sync", "--data-checksums"]
+    subprocess.run([*initdb, *options], check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL)
+    return folder / "data"
+
+
 class Server:
     """A cluster that can be started, killed and started again."""
 
@@ -44,9 +61,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         if self._user:
             shutil.chown(folder, self._user)
-        initdb = [str(Path(self._postgres).parent / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "mqmesh"]
-        options = ["-E", "UTF8", "--locale=C", "--no-sync", "--data-checksums"]
-        subprocess.run([*initdb, *options], check=True, user=self._user, cwd=folder, stdout=subprocess.DEVNULL)
+        subprocess.run(["cp", "-a", str(_fresh()), str(folder / "data")], check=True)
 
     def start(self) -> None:
         """Start it and wait until it answers."""

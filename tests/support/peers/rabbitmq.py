@@ -1,4 +1,4 @@
-"""RabbitMQ for tests: a node of its own in a folder, at free ports of 127.0.0.1, with the MQTT plug-in. It takes some seconds to start.
+"""RabbitMQ for tests: a node of its own in a folder, at free ports of 127.0.0.1. It takes some seconds to start; some more with MQTT.
 
 Nothing is shared with an installed service, and nothing is left: the node has its own port mapper (epmd), cookie and files.
 Accounts: guest/guest may do everything in the virtual hosts "/" and "site"; gauge/gauge, in "/" alone, may write to the topics
@@ -27,27 +27,28 @@ EPMD = "/usr/bin/epmd"
 
 
 class RabbitMQ:
-    """One node. port: AMQP; mqtt_port: MQTT 3.1.1; tls_port: AMQP over TLS, where certificates were given."""
+    """One node. port: AMQP; mqtt_port: MQTT 3.1.1, with the plug-in; tls_port: AMQP over TLS, where certificates were given."""
 
-    def __init__(self, folder: Path, certificate: Path | None = None, key: Path | None = None) -> None:
+    def __init__(self, folder: Path, certificate: Path | None = None, key: Path | None = None, mqtt: bool = False) -> None:
         self.folder = folder
         self.port, self.mqtt_port, self.tls_port = free_port(), free_port(), free_port()
         self.log = folder / "rabbitmq.log"
         self._epmd_port = free_port()
         self._node: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
-        (folder / "enabled_plugins").write_text("[rabbitmq_mqtt].\n")
+        self._listeners = (self.port, self.mqtt_port) if mqtt else (self.port,)
+        (folder / "enabled_plugins").write_text("[rabbitmq_mqtt].\n" if mqtt else "[].\n")
         (folder / "definitions.json").write_text(json.dumps(_definitions()))
         lines = [
             f"listeners.tcp.1 = 127.0.0.1:{self.port}",
-            f"mqtt.listeners.tcp.1 = 127.0.0.1:{self.mqtt_port}",
-            "mqtt.allow_anonymous = true",
             f"load_definitions = {folder / 'definitions.json'}",
             "log.file = false",
             "log.console = true",
             "log.console.level = info",
             "disk_free_limit.absolute = 1MB",
         ]
+        if mqtt:
+            lines += [f"mqtt.listeners.tcp.1 = 127.0.0.1:{self.mqtt_port}", "mqtt.allow_anonymous = true"]
         if certificate is not None:
             lines += [
                 f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
@@ -82,7 +83,7 @@ class RabbitMQ:
         }
 
     def start(self) -> None:
-        """Return once AMQP and MQTT are served."""
+        """Return once it is served."""
         environment = self._environment()
         with self.log.open("ab") as log:
             if self._epmd is None:
@@ -94,7 +95,7 @@ class RabbitMQ:
                 command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.folder
             )
         end = time.monotonic() + PATIENCE
-        for port in (self.port, self.mqtt_port):
+        for port in self._listeners:
             while True:
                 assert self._node.poll() is None, f"rabbitmq did not start: {self.log.read_text()[-3000:]}"
                 assert time.monotonic() < end, f"rabbitmq does not listen: {self.log.read_text()[-3000:]}"
@@ -146,12 +147,12 @@ def _hash(password: str) -> str:
 
 
 @contextlib.contextmanager
-def running_rabbitmq(folder: Path, certificate: Path | None = None, key: Path | None = None) -> Iterator[RabbitMQ]:
-    """A node that is up; it and all that belongs to it are gone afterwards."""
+def running_rabbitmq(folder: Path, certificate: Path | None = None, key: Path | None = None, mqtt: bool = False) -> Iterator[RabbitMQ]:
+    """A node that is up; it and all that belongs to it are gone afterwards. mqtt: with that plug-in."""
     require("rabbitmq-server")
     if not (PROGRAMS / "rabbitmq-server").exists() or not Path(EPMD).exists():
         missing("rabbitmq-server is not where Debian's package has it")
-    node = RabbitMQ(folder, certificate, key)
+    node = RabbitMQ(folder, certificate, key, mqtt)
     try:
         node.start()
         yield node
