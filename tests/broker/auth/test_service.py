@@ -471,16 +471,16 @@ async def test_a_connection_ends_with_its_certificate(folder: Path):
 
 async def test_who_waits_for_the_mesh_is_looked_at_again(folder: Path):
     """A token that ends and a user who is removed while their clients wait."""
-    mesh = 1, MeshSettings("m", "a key of sixteen bytes", start_wait=30.0)
+    mesh = 1, MeshSettings("m", "a key of sixteen bytes", start_wait=300.0)
     async with Site(access=access(folder, tokens={"key": "key"}), mesh=mesh) as site:
         alice, bob, carol = [
             await connect(site, user, password, user or "carol")
-            for user, password in (("alice", b"wonderland"), ("bob", b"builder"), (None, token("carol", 10)))
+            for user, password in (("alice", b"wonderland"), ("bob", b"builder"), (None, token("carol", 200)))
         ]
         await until(lambda: len(site.broker.site.mesh._early) == 3)
         passwords.change(folder / "users", "bob", None)
         site.broker.renew_access(access(folder, tokens={"key": "key"}))
-        await site.later(31)
+        await site.later(301)
         await alice.expect(Connack, reason=0)
         await bob.expect(Connack, reason=0x87)
         await carol.expect(Connack, reason=0x87)
