@@ -11,7 +11,7 @@ import pytest
 
 from .scenario import RESTARTS, Scenario
 
-SEEDS = int(os.environ.get("MQMESH_SEEDS", "60"))
+SEEDS = int(os.environ.get("MQMESH_SEEDS", "40"))
 SLICE = 20  # seeds in one test
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from support.models.retained_world import Site, T, World
 
-SEEDS = int(os.environ.get("MQMESH_RETAINED_SEEDS", "30"))
+SEEDS = int(os.environ.get("MQMESH_RETAINED_SEEDS", "16"))
 GRAPHS = {
     "pair": (2, [(1, 2)]),
     "chain": (3, [(1, 2), (2, 3)]),
