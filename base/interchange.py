@@ -6,6 +6,7 @@ POST = "interchange/post"  # where services post
 QUERY = "interchange/query"  # where they ask what became of messages
 ANSWER = "interchange/answer"  # where a poster hears what became of a post, if it names no Response Topic
 INBOX = "interchange/inbox/"  # how the queue of a service's inbox is called: interchange/inbox/ORGANISATION/NAME
+PUBLISHER = "\0interchange"  # who puts into inboxes: no client has such an identifier
 ENVELOPE = "application/vnd.mqmesh.message+json"  # Content Type of a message that stands in one JSON object
 CONNECTIONS = 64  # of an interchange to its broker
 

@@ -64,6 +64,12 @@ JOBS = {
             ("queue_messages",),
         ),
         Job(
+            "invoked",
+            "correlation.invoked:run",
+            "hops, calls and sessions of services of the interchange",
+            ("service_hops", "service_calls", "service_sessions"),
+        ),
+        Job(
             "traffic",
             "traffic.job:run",
             "who sends to whom, over which links, with how many copies; advice and pictures",
@@ -71,7 +77,7 @@ JOBS = {
             ("messages",),
         ),
         Job("faults", "faults.job:run", "faults of links and recipients, and what was available", ("faults", "failovers", "availability")),
-        Job("custom", "correlation.custom:run", "ids of your own, by a path (--set custom.path=$.order)", ("custom",), optional=True),
+        Job("custom", "correlation.custom:run", "values that brokers select from payloads: ids of your own", ("custom",)),
         Job("usage", "usage.job:run", "messages and bytes by account, service, day and role, from the counters", ("usage",)),
         Job("charged", "usage.job:run_charged", "the messages behind the usage, where they are journalled", ("charged",), optional=True),
         Job("invoices", "billing.job:run", "invoices of a month, by tariffs", ("invoice_lines",), ("usage", "charged"), optional=True),

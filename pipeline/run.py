@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +61,9 @@ class Order:
 
 
 def run(order: Order, progress: Progress | None = None, say: Callable[[str], None] | None = None) -> Summary:
-    """Do all of it. Raises PipelineError for what a user can mend; a job that fails is in the summary, and those after it are left out."""
+    """Do all of it. Raises PipelineError for what a user can mend. A job that fails is in the summary, and so are those that need it, which
+    are left out; the others run.
+    """
     jobs = plan(order.jobs)
     since, until = day_bound("since", order.since), day_bound("until", order.until)
     if since is not None and until is not None and since >= until:
@@ -76,13 +78,17 @@ def run(order: Order, progress: Progress | None = None, say: Callable[[str], Non
     spark = spark_session(order.master, order.memory, settings=shuffle_settings(selection), quick=selection.events < SMALL)
     made = Summary(tables.run, selection)
     context = Context(spark, journal, selection, tables, now, since, until, order.options, say or (lambda text: None))
-    write_rejected(context)
-    for number, job in enumerate(jobs):
-        show(job.name, number, len(jobs))
-        made.jobs.append(_one(job, context))
-        if made.jobs[-1].error:
-            break
-    lineage.write(made.jobs, journal.root, selection, tables, time.time())
+    failed: set[str] = set()
+    try:
+        write_rejected(context)
+        for number, job in enumerate(jobs):
+            show(job.name, number, len(jobs))
+            made.jobs.append(_one(job, context, failed))
+            if made.jobs[-1].error:
+                failed.add(job.name)
+        lineage.write(made.jobs, journal.root, selection, tables, time.time())
+    except OSError as error:
+        raise PipelineError(f"{tables.place.root}: cannot be written to: {error.strerror or error}") from error
     show("done", len(jobs), len(jobs))
     made.seconds = time.monotonic() - began
     return made
@@ -112,13 +118,20 @@ def write_rejected(context: Context) -> None:
     context.tables.write_arrow("rejected", pa.Table.from_pylist(rows, pa.schema(list(columns.items()))))
 
 
-def _one(job: Job, context: Context) -> Ran:
+def _one(job: Job, context: Context, failed: Iterable[str]) -> Ran:
+    """Run one job. failed: those that have failed before."""
     began, made = time.monotonic(), Ran(job.name)
     context.written, context.counts = [], {}
+    needed = sorted(set(job.needs) & set(failed))
+    if needed:
+        made.error = f"left out: it needs {', '.join(needed)}"
+        return made
     try:
         job.function(context)
     except PipelineError as error:
         made.error = str(error)
+    except OSError as error:  # a disk that is full, a place that cannot be reached
+        made.error = f"{context.tables.place.root}: {error.strerror or error}"
     except Exception as error:  # Spark raises many kinds; the rest of the summary is still of use
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise

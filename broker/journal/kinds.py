@@ -59,6 +59,13 @@ class Stream(IntEnum):
     QUEUE = 3  # positions of a queue; the epoch is the number of the queue at its broker
 
 
+class Invoked(IntEnum):
+    """`value` of an invocation of the interchange."""
+
+    DELIVERED = 1
+    ENDED = 2
+
+
 class QueueState(IntEnum):
     """`value` of a queue state (docs/queues.md, "States")."""
 
@@ -128,6 +135,12 @@ def call_id(response_topic: str | bytes, correlation: bytes) -> int:
     """The id of a call: of a request's Response Topic and Correlation Data, which its responses carry too."""
     topic = response_topic if isinstance(response_topic, bytes) else response_topic.encode()
     return _hashed(len(topic).to_bytes(4, "big") + topic + correlation)
+
+
+def identifier_number(text: str) -> int:
+    """An identifier of the interchange (hexadecimal) as the journal's columns have it: its first sixteen digits; 0 for none."""
+    number = int(text[:16] or "0", 16)
+    return number - (1 << 64) if number >> 63 else number
 
 
 def hop_id(message: MessageId, sender: int, receiver: int) -> int:

@@ -6,11 +6,14 @@ messages can say which ones, whatever became of the batch on its way.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgpack
 
 from .kinds import NOBODY
+
+if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
 
 PACKED = 1  # version of `Mark.packed`
 
@@ -27,6 +30,21 @@ class Span(NamedTuple):
     brokers: int = 0
 
 
+class Piece:
+    """Messages that differ in their sequence only. base: sequence of the first, less its index in the source. size: payload bytes of one.
+
+    values: columns that all their events have alike (`COMMON` in writing/notes.py).
+    """
+
+    __slots__ = ("base", "size", "trace", "values")
+
+    def __init__(self, base: int, size: int, values: tuple[int, ...], trace: str | None) -> None:
+        self.base = base
+        self.size = size
+        self.values = values
+        self.trace = trace
+
+
 class Source:
     """Messages that were published together, or that a neighbour brought together.
 
@@ -37,14 +55,14 @@ class Source:
     published: microseconds since 1970, at the origin.
     client, user: of the publisher, "" where it is not known here.
     sender: number of the neighbour that brought them; of this broker where they were published here.
+    batch: the messages themselves, until values of their payloads are written.
     """
 
     __slots__ = (
-        "account_id",
+        "batch",
         "call",
         "client",
-        "client_id",
-        "plain",
+        "piece",
         "properties",
         "protocol",
         "published",
@@ -53,7 +71,6 @@ class Source:
         "sender",
         "sizes",
         "spans",
-        "topic_id",
         "topics",
         "trace",
         "user",
@@ -75,8 +92,8 @@ class Source:
         self.read = False  # `call` and `trace` are known
         self.call = 0
         self.trace: str | None = None
-        self.plain: bool | None = None  # what follows is filled by `Columns`, in the writer's thread
-        self.topic_id = self.client_id = self.account_id = 0
+        self.batch: Batch | None = None
+        self.piece: Piece | Literal[False] | None = None  # all of it, if it is one piece; None: nobody has looked yet
 
     def size(self, index: int) -> int:
         """Payload bytes of one message."""

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .kinds import Kind, Stream
 from .kinds import Protocol as Way
 from .mark import Mark, Source, Span
+from .selecting import HELD
 from .tally import ONE, Tally, amount_of
 from .topics import Topics
-from .writing.columns import Fact, Note, Passed
+from .writing.columns import Fact, Passed
+from .writing.notes import Note
 from .writing.queue_states import Queued
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Recorder:
 
     noted: events that wait for the writer. lost: that found no room so far. wake: asks the writer to come soon.
     offset: from the loop's clock to the wall clock, in seconds. ranges_written: states of queues that the writer has taken so far.
+    held_written: bytes of payloads that it has looked into. unselected: messages whose values are not kept, since too much waited.
     """
 
     def __init__(self, context: Clock, topics: Topics, number: int, most: int) -> None:
@@ -55,6 +58,9 @@ class Recorder:
         self.lost = 0
         self.wake: Callable[[], None] = lambda: None
         self.ranges_written = 0
+        self.held_written = 0
+        self.unselected = 0
+        self._held = 0
         self._ranges = 0
         self._most = most
         self._half = most // 2
@@ -72,7 +78,9 @@ class Recorder:
             self.wake()
 
     def event(self, kind: Kind, **values: Any) -> None:
-        """Note something that is no matter of a batch. values: of columns; names as text, `user` for the account, `detail` a dictionary."""
+        """Note something that is no matter of a batch. values: of columns; names as text, `user` for the account, `detail` a dictionary, or
+        a function that makes one in the writer's thread.
+        """
         self._add(Fact(kind, self.context.now, values))
 
     def connected(self, connection: Any, session: Any, present: bool) -> None:
@@ -148,15 +156,29 @@ class Recorder:
         now = self.context.now
         if not source.published:
             source.published = int(self.context.wall() * 1000) * 1000
-        self._number(source, batch.count)
+        if source.spans:
+            self._number_rest(source, batch.count)
+        else:
+            self._own(source, 0, batch.count)
+        if self.topics.selecting and self.topics.selects(source.topics):
+            self._hold(source, batch)
         self._add(Note(Kind.PUBLISHED, now, mark))
-        taken = [span for span in source.spans if span.stream == Stream.CUSTODY]
-        if taken:
-            self._add(Note(Kind.CUSTODY_TAKEN, now, mark, value=taken[0].brokers))
+        taken = next((span for span in source.spans if span.stream == Stream.CUSTODY), None)
+        if taken is not None:
+            self._add(Note(Kind.CUSTODY_TAKEN, now, mark, value=taken.brokers))
         if targets:
             self._add(Note(Kind.RECEIVED, now, mark, sender=self.number, to=self.number, value=targets))
 
-    def _number(self, source: Source, count: int) -> None:
+    def _hold(self, source: Source, batch: Batch) -> None:
+        """Keep the payloads for the writer, which looks for values in them; as many as may wait."""
+        size = batch.payload_bytes
+        if self._held - self.held_written + size > HELD or len(self.noted) >= self._most:
+            self.unselected += batch.count
+        else:
+            self._held += size
+            source.batch = batch
+
+    def _number_rest(self, source: Source, count: int) -> None:
         """Numbers of the journal's own for messages that the mesh did not number."""
         position = 0
         for span in sorted(source.spans):

@@ -16,10 +16,11 @@ from operator import or_
 from typing import Any
 
 from ...mqtt.topics import matches
-from .kinds import MessageId, name_id
+from .kinds import Kind, MessageId, name_id
 from .layout import Segment
 from .reading import Damaged, Journal, read_open
 from .schema import arrow_schema, expand
+from .selecting import pattern_of
 
 LONGEST_RUN = 1 << 20  # messages that one event stands for, at most
 FEW, MOST = 20, 1000
@@ -32,7 +33,8 @@ class Query:
     """What is asked for; the conditions that are given hold together.
 
     message: one message. session, call: numbers of the journal. client, recipient, account: names. topic: a name or a topic
-    filter. since, until: microseconds since 1970, of publishing, the second one not included. limit: messages, the newest first.
+    filter. value: NAME=VALUE of what is kept of payloads (`selecting.py`). since, until: microseconds since 1970, of publishing, the second
+    one not included. limit: messages, the newest first.
     """
 
     message: MessageId | None = None
@@ -42,6 +44,7 @@ class Query:
     topic: str | None = None
     recipient: str | None = None
     account: str | None = None
+    value: str | None = None
     since: int | None = None
     until: int | None = None
     limit: int = FEW
@@ -59,9 +62,11 @@ class Query:
         for name in ("session", "call", "since", "until", "limit"):
             if name in made and (not isinstance(made[name], int) or isinstance(made[name], bool)):
                 raise ValueError(f'{name}: "{made[name]}": give a whole number')
-        for name in ("client", "topic", "recipient", "account"):
+        for name in ("client", "topic", "recipient", "account", "value"):
             if name in made and not isinstance(made[name], str):
                 raise ValueError(f'{name}: "{made[name]}": give a text')
+        if "value" in made:
+            pattern_of(made["value"])
         if not 0 < made.get("limit", FEW) <= MOST:
             raise ValueError(f"limit: {made['limit']}: give 1 to {MOST}")
         return cls(**made)
@@ -151,6 +156,8 @@ class Search:
             if not topics:
                 return None
             parts.append(pc.field("topic").isin(topics))
+        if query.value is not None:
+            parts.append((pc.field("kind") == int(Kind.PUBLISHED)) & pc.match_substring_regex(pc.field("detail"), pattern_of(query.value)))
         if query.since is not None:
             parts.append(pc.field("published") >= query.since)
         if query.until is not None:

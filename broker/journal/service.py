@@ -83,6 +83,7 @@ class Journal:
         writer, say = self.writer, self._context.say
         say("journal/written", str(writer.written))
         say("journal/lost", str(writer.lost + self.recorder.lost))
+        say("journal/unselected", str(self.recorder.unselected))
         say("journal/error", writer.error or "")
 
     def _look_at_clocks(self) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ...base.settings import ConfigError, Section
 from ...mqtt.topics import check_filter
+from .selecting import MOST, Selection, steps_of
 
 MODES = ("full", "sampled", "counted")
 TOPIC = -1  # as a dimension: the whole topic
@@ -24,11 +25,12 @@ TOPIC = -1  # as a dimension: the whole topic
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """Which topics are journalled how. rate: of "sampled", which part of the messages, 0 to 1."""
+    """Which topics are journalled how. rate: of "sampled", which part of the messages, 0 to 1. select: values of payloads that are kept."""
 
     filter: str
     mode: str
     rate: float = 1.0
+    select: Selection = ()
 
 
 @dataclass(slots=True)
@@ -103,8 +105,24 @@ def _rule(section: Section) -> TopicRule:
         rate = section.seconds("rate", 0, 1) if section.has("rate") else 0.01
     elif section.has("rate"):
         raise section.error("rate", 'only mode = "sampled" has a rate')
+    select = _selection(section.section("select")) if section.has("select") else ()
+    if select and mode == "counted":
+        raise section.error("select", 'values stand in events, and mode = "counted" writes none: give full or sampled')
     section.done()
-    return TopicRule(text, mode, rate)
+    return TopicRule(text, mode, rate, select)
+
+
+def _selection(section: Section) -> Selection:
+    if not 0 < len(section.table) <= MOST:
+        raise ConfigError(section.file, section.key("*"), len(section.table), f"give 1 to {MOST} values, each a name and a path")
+    made = []
+    for name in section.table:
+        try:
+            made.append((name, steps_of(section.string(name))))
+        except ValueError as error:
+            raise section.error(name, str(error)) from None
+    section.done()
+    return tuple(made)
 
 
 def _dimension(section: Section) -> int:

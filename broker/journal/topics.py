@@ -28,6 +28,7 @@ class Topics:
         self._queues: dict[str, TopicRule] = {}
         self.prefixes: dict[str, int] = {}
         self.full = any(rule.mode != "counted" for rule in settings.topics)
+        self.selecting = any(rule.select for rule in settings.topics)
 
     def rule(self, topic: bytes) -> TopicRule:
         """The rule of a topic. What begins with `$` is the broker's own, and is counted only."""
@@ -39,6 +40,12 @@ class Topics:
             matching = (rule for rule in self._rules if matches(rule.filter, text))
             found = self._known[topic] = COUNTED if text.startswith("$") else next(matching, COUNTED)
         return found
+
+    def selects(self, topics: bytes | list[bytes]) -> bool:
+        """Whether values of payloads are kept for a topic, or for one of several."""
+        if isinstance(topics, bytes):
+            return bool(self.rule(topics).select)
+        return any(self.rule(topic).select for topic in set(topics))
 
     def queue_rule(self, name: str) -> TopicRule:
         """The rule of the states of a queue's messages: of a filter that begins with `$queue/`; without one they are journalled in full."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ...base.interchange import PUBLISHER
 from ..journal.kinds import MessageId, Stream
 from ..journal.writing.queue_states import Put, Queued
 from .core.stock import PRIORITY, Stock
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..journal.recorder import Recorder
-    from .core.blocks import Block
+    from .core.blocks import Block, Meta
     from .core.queue import Queue
     from .core.stock import Move
     from .log.batch import Batch
@@ -55,7 +56,10 @@ class Noting:
         """A block as messages of one publisher each."""
         metas, which, detail = block.metas, block.which, _detail(block)
         if which is None or len(metas) == 1:
-            yield Put(block.first, block.count, block.at, block.size, metas[0].publisher, self._parent(metas[0].properties), detail)
+            meta = metas[0]
+            yield Put(
+                block.first, block.count, block.at, block.size, meta.publisher, self._parent(meta.properties), detail, _exchanged(meta)
+            )
             return
         start, count = 0, block.count
         while start < count:
@@ -64,7 +68,7 @@ class Noting:
             while stop < count and parent is None and _alike(meta, metas[which[stop]]):
                 stop += 1
             size = sum(block.lengths[start:stop])
-            yield Put(block.first + start, stop - start, block.at, size, meta.publisher, parent, detail)
+            yield Put(block.first + start, stop - start, block.at, size, meta.publisher, parent, detail, _exchanged(meta))
             start = stop
 
     def _parent(self, properties: bytes) -> str | None:
@@ -83,8 +87,13 @@ def _first(block: Block) -> int:
     return block.first
 
 
-def _alike(one: Any, other: Any) -> bool:
-    return one is other or (one.publisher == other.publisher and DEAD not in other.properties)
+def _alike(one: Meta, other: Meta) -> bool:
+    return one is other or (one.publisher == other.publisher != PUBLISHER and DEAD not in other.properties)
+
+
+def _exchanged(meta: Meta) -> bytes:
+    """The properties of what an interchange has put, which say its call."""
+    return meta.properties if meta.publisher == PUBLISHER else b""
 
 
 def _detail(block: Block) -> str | None:

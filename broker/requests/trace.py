@@ -7,7 +7,7 @@ subscribed to `$mqmesh/trace/answer`; only this client gets the answer. Request 
     {"client": "sensor-17", "since": 1763850000000000, "limit": 5}  the newest messages, with all events that this broker has of them
     anything wrong                                                  {"error": "one line"}
 
-Conditions: message, session, call, client, topic, recipient, account, since, until, limit (`journal/search.py`). Events have the
+Conditions: message, session, call, client, topic, recipient, account, value, since, until, limit (`journal/search.py`). Events have the
 columns of the journal; names says what the numbers in them stand for.
 
 Who may: viewers (`broker/auth/roles.py`) ask for all messages, everybody else for those of the own account. Searches

@@ -35,6 +35,9 @@ def trace(
     client: Annotated[str | None, typer.Option("--client", help="Published by it, or delivered to it.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="A topic or topic filter.")] = None,
     recipient: Annotated[str | None, typer.Option("--recipient", help="For an application.")] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="NAME=VALUE", help="With this value, where a topic's rule selects it.")
+    ] = None,
     since: Annotated[str | None, typer.Option("--since", help="Published since: 2026-11-22T10:00 (UTC), or 10min, 2h, 3d ago.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Published before, in the same forms.")] = None,
     status: Annotated[str | None, typer.Option("--status", help="complete, not received, no end, refused, publication unknown.")] = None,
@@ -60,6 +63,7 @@ def trace(
     if not (journal or tables or live):
         raise fail("trace: say where to look: --live ADDRESS, --journal URL or --tables URL", WRONG_USE)
     conditions = {"message": message, "session": session, "call": call, "client": client, "topic": topic, "recipient": recipient}
+    conditions["value"] = value
     try:
         query = _query(conditions, since, until, _status(status), limit)
     except ValueError as error:
@@ -127,5 +131,5 @@ def _look(
     if tables is not None and not found:
         from ...pipeline.trace.tables import find
 
-        found = find(tables, query, status)
+        found = find(tables, query, status, gathered.names)
     return [one for one in found if status is None or one.status == status], gathered.notes

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...base.extras import install
-from ...base.interchange import ANSWER, INBOX, POST, QUERY, clients_of
+from ...base.interchange import ANSWER, INBOX, POST, PUBLISHER, QUERY, clients_of
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
@@ -44,6 +44,7 @@ from ..registry.directory import DirectoryRegistry
 from ..registry.file import load
 from ..registry.records import Registry
 from ..rule_routes import RuleRoutes
+from . import noting
 from .correlation import Correlation
 from .homes import Homes, Told
 from .keeping import Keeping
@@ -52,6 +53,7 @@ from .outbox import Outbox
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
+    from ...broker.journal.recorder import Recorder
     from ...broker.ports import Connection
     from ...broker.queues.settings import QueueSettings
     from ...broker.server import Broker
@@ -64,7 +66,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.interchange")
 
-PUBLISHER = "\0interchange"  # who puts into inboxes: no client has such an identifier
 ROOM = 80  # identifiers that a post may need
 PAUSE = 5  # milliseconds that identifiers are waited for at most
 RETRY = 1000  # milliseconds until a delivery that found no room is tried again
@@ -251,7 +252,7 @@ class Interchange:
             except Refusal as refusal:
                 answer = dict(refusal.fields())
                 refusals.append(str(refusal))
-                self._note(connection, refusal)
+                self._note(connection, refusal, len(payload))
             if answer is not None:
                 told(answer)
         self._keeping.need_commit()
@@ -267,10 +268,12 @@ class Interchange:
         secure = connection.address == "unix" or any(layers)
         return frozenset(["tls"] * secure + ["password" if proof == "token" else proof] * (proof != "nothing"))
 
-    def _note(self, connection: Connection, refusal: Refusal) -> None:
+    def _note(self, connection: Connection, refusal: Refusal, size: int) -> None:
         who = quoted(connection.client_id), quoted(connection.user)
         if self._correlation is not None:
             self._correlation.note_refused(connection.user or "", connection.client_id, refusal)
+        if self._context.journal is not None:
+            noting.refused(self._context.journal, connection, refusal, size)
         log.info("event=post-refused code=%s client=%s user=%s text=%s", refusal.code, *who, quoted(refusal.what[:200]))
 
     def _decide_somewhere(self, message: Message, told: Told) -> dict[str, Any] | None:
@@ -351,12 +354,27 @@ class Interchange:
         for action in self.exchange.take():
             if isinstance(action, Save):
                 self._keeping.put_call(action.call, action.value)
-                if self._correlation is not None and action.value is not None:
-                    self._correlation.note(action.call, action.value)
+                if action.value is not None:
+                    self._noted(action.call, action.value)
             else:
                 self._outbox.deliver(action)
+                self._journalled(partial(noting.delivered, one=action))
         self._keeping.put_counts(self._born, self.exchange.ids.last)
         self.wait()
+
+    def _noted(self, id: str, value: bytes) -> None:
+        """A call is so now: tell the tables of queries, and the journal if it has ended."""
+        if self._correlation is not None:
+            self._correlation.note(id, value)
+        call = self.exchange.calls.get(id)
+        if call is not None and call.ended:
+            self._journalled(partial(noting.ended, call=call, packed=value))
+
+    def _journalled(self, note: Callable[[Recorder], None]) -> None:
+        """Tell the broker's journal, if it has one, after the commit."""
+        journal = self._context.journal
+        if journal is not None:
+            self._keeping.when_kept(partial(note, journal))
 
     def _put(self, one: Deliver) -> bool:
         """Put a message into its inbox. False: not now."""

@@ -1,15 +1,15 @@
-"""Ids of the users' own (M5): a value that a path expression finds in an event's `detail`, beside the message id, so that people ask by it.
+"""Values that brokers have selected from payloads (M1), such as an order's number: ids of the users' own, by which people ask (M5).
 
-Option: `custom.path`, a JSON path such as `$.order`. Brokers write what a topic's configuration selects of a message into `detail`.
+Which ones is said by `select` in a topic's rule of `[journal]` (`broker/journal/selecting.py`). They stand in the `detail` of `published`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...broker.journal.schema import Kind
 from ..context import Context
 from ..dates import dated
-from ..errors import PipelineError
 from .keys import ID
 
 if TYPE_CHECKING:
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 
 
 def run(context: Context) -> None:
-    """Write `custom`. Raises PipelineError without a path."""
-    path = context.options.get("custom.path", "")
-    if not path.startswith("$"):
-        raise PipelineError(f"--set custom.path={path}: give a JSON path, such as custom.path=$.order")
+    """Write `custom`."""
     columns = ("kind", "count", "origin", "origin_epoch", "stream", "sequence", "published", "topic", "account", "call", "detail")
-    context.write("custom", dated(custom(context.messages_of(context.events(*columns)), path)))
+    context.write("custom", dated(custom(context.messages_of(_with_values(context.events(*columns))))))
 
 
-def custom(events: DataFrame, path: str) -> DataFrame:
-    """message id, call and the value of each message in whose detail the path leads to something."""
+def _with_values(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    found = events.where((F.col("origin") >= 0) & F.col("detail").isNotNull()).withColumn("value", F.get_json_object("detail", path))
-    return found.where(F.col("value").isNotNull()).select(*ID, "published", "topic", "account", "call", "value").distinct()
+    return events.where((F.col("kind") == int(Kind.PUBLISHED)) & (F.col("origin") >= 0) & F.col("detail").isNotNull())
+
+
+def custom(events: DataFrame) -> DataFrame:
+    """One row for each value of a message: its id and call, name and value, as text."""
+    from pyspark.sql import functions as F
+
+    values = F.explode(F.from_json("detail", "map<string,string>")).alias("name", "value")
+    return events.select(*ID, "published", "topic", "account", "call", values)

@@ -71,8 +71,12 @@ def hexadecimal(number: int) -> str:
 
 
 def number_of(text: str) -> int:
-    """The number of a call or session from its sixteen hexadecimal figures, or from decimal ones. Raises ValueError, one line."""
+    """The number of a call or session from its sixteen hexadecimal figures, or from decimal ones. Of the thirty-two of a session of the
+    interchange the first sixteen count. Raises ValueError, one line.
+    """
     stripped = text.strip()
+    if len(stripped) == 32:
+        stripped = stripped[:16]
     try:
         value = int(stripped, 16) if len(stripped) == 16 else int(stripped)
     except ValueError:

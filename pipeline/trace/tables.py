@@ -21,7 +21,7 @@ from ..errors import PipelineError
 from ..tables.tables import Tables
 from .story import COMPLETE, NO_END, NOT_RECEIVED, UNKNOWN, Step, Story
 
-TABLE, HOPS, QUEUED = "messages", "hops", "queue_messages"
+TABLE, HOPS, QUEUED, CUSTOM = "messages", "hops", "queue_messages", "custom"
 STATUS = {1: COMPLETE, 2: NOT_RECEIVED, 3: NO_END, 4: UNKNOWN}
 WORKERS = 4
 _KEY = ("origin", "origin_epoch", "stream", "sequence")
@@ -85,19 +85,35 @@ class Searched:
     def find(self, query: Query, status: str | None = None) -> list[Story]:
         """See `find`."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         condition = self._condition(query, status)
         if condition is None or not self._groups:
             return []
+        valued = self._valued(query.value) if query.value is not None else None
+        if valued is not None:
+            condition = condition & _among(valued) if valued else pc.scalar(False)
         hits = _hits(self._groups, condition, _among_column([query.message]) if query.message is not None else None)
         if not hits:
             return []
         keys = pa.concat_tables([table for _, table in hits]).sort_by([("published", "descending"), ("sequence", "descending")])
+        if valued is not None:
+            keys = pa.Table.from_pylist([row for row in keys.to_pylist() if tuple(row.values())[:4] in valued], keys.schema)
         wanted = {tuple(row.values())[:4]: row["published"] for row in keys.slice(0, query.limit).to_pylist()}
         found = _rows(hits, wanted, [name for name in self._columns if name != "date"])
         steps = self._hops(wanted)
         stories = [story(row, self._names.get, self._brokers, steps.get(tuple(row[name] for name in _KEY), [])) for row in found]
         return sorted(stories, key=lambda one: (one.published, one.message), reverse=True)
+
+    def _valued(self, value: str) -> set[tuple[Any, ...]]:
+        """The keys of messages with a value. value: NAME=VALUE."""
+        import pyarrow.compute as pc
+
+        if self._tables.version(CUSTOM) is None:
+            raise PipelineError("--value: the tables do not say it: run mqmesh pipeline run custom, or look in the journal")
+        name, _, text = value.partition("=")
+        table = self._tables.dataset(CUSTOM).to_table(columns=list(_KEY), filter=(pc.field("name") == name) & (pc.field("value") == text))
+        return {tuple(row.values()) for row in table.to_pylist()}
 
     def _hops(self, wanted: Mapping[tuple[Any, ...], int]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
         """The steps of messages, where there is a table of them. wanted: keys, with the times of publication."""

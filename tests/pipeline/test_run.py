@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +68,31 @@ def test_two_lives_of_a_broker_count_an_end_once(spark: SparkSession) -> None:
     twice = [(6, 1, 1, 9, 1, 5, 77), (6, 1, 1, 9, 1, 5, 77)]
     others = [(6, 1, 1, 9, 1, 5, 78), (6, 2, 1, 9, 1, 5, 77), (3, 1, 1, 9, 1, 5, 0), (3, 1, 1, 9, 1, 5, 0)]
     assert once(spark.createDataFrame(twice + others, schema)).count() == 5
+
+
+def test_a_disk_that_is_full_fails_one_job(spark: SparkSession, little: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the summary, as are the jobs that need it; the others run. The table of the run before stays."""
+    out, order = tmp_path / "out", Order(str(little), str(tmp_path / "out"), ("messages", "orphans", "faults"))
+    assert not run(order).failed
+    before, write = rows(out, "messages"), Place.write
+
+    def full(place: Place, path: str, data: bytes) -> None:
+        if path.startswith("messages/"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(place, path, data)
+
+    monkeypatch.setattr(Place, "write", full)
+    summary = run(order)
+    assert {job.job: job.error for job in summary.jobs} == {
+        "messages": f"{out}: No space left on device",
+        "calls": "left out: it needs messages",
+        "orphans": "left out: it needs calls",
+        "faults": "",
+    }
+    assert rows(out, "messages") == before
+    monkeypatch.setattr(Place, "write", write)
+    assert not run(order).failed
+    assert rows(out, "messages") == before
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ SPARK = (  # one session and the tables of one run for all of them
     "pipeline/billing/test_job.py",
     "pipeline/cluster/test_masters.py",
     "pipeline/correlation/test_calls.py",
+    "pipeline/correlation/test_custom.py",
+    "pipeline/correlation/test_invoked.py",
     "pipeline/correlation/test_messages.py",
     "pipeline/correlation/test_queued.py",
     "pipeline/faults/test_faults.py",

@@ -1,7 +1,7 @@
 """What the event loop noted becomes rows of the journal's table. Runs in the writer's thread.
 
-The loop notes three kinds of things, as cheaply as it can: what happens to marked messages (`Note`), messages that pass through
-(`mesh.node.core.Passage`), and everything else (`Fact`). A note becomes one row for each stretch of one topic and consecutive sequences.
+The loop notes these kinds of things, as cheaply as it can: what happens to marked messages (`Note`, by far the most: notes.py), messages
+that pass through (`mesh.node.core.Passage`), states of queues (`Queued`: queue_states.py), and everything else (`Fact`).
 """
 
 from __future__ import annotations
@@ -10,40 +10,16 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ....mqtt.errors import MqttError
-from ....mqtt.length import encode_length
-from ....mqtt.publish import publish_properties
-from ..kinds import DIMENSIONS, NOBODY, Kind, MessageId, Stream, call_id, hop_id, name_id
-from ..mark import Mark, Source
+from ..kinds import DIMENSIONS, Kind, MessageId, Stream, hop_id, name_id
 from ..schema import EVENTS, arrow_schema
 from ..topics import Topics, sampled_parts
+from .notes import Note, Notes
 from .queue_states import Queued, QueueRows
 
 if TYPE_CHECKING:
     from ....mesh.node.core import Passage
 
 NAMED = 1_000_000  # names that are remembered as written; beyond, they are written again
-
-
-class Note(NamedTuple):
-    """Something happened to marked messages.
-
-    now: the loop's clock. client, user: whom it concerns, where it is not the publisher. reason: in words. sender, to: numbers of brokers.
-    out: how it goes out: version + 16 * protocol + 256 * QoS.
-    """
-
-    kind: int
-    now: float
-    mark: Mark
-    client: str = ""
-    user: str = ""
-    reason: str = ""
-    sender: int = NOBODY
-    to: int = NOBODY
-    value: int = 0
-    out: int = 0
-    recipient: str = ""
-    detail: str | None = None
 
 
 class Passed(NamedTuple):
@@ -94,28 +70,58 @@ class Columns:
         self._topics = topics
         self.account = account
         self._made: list[tuple[Any, ...]] = []
+        self._notes = Notes(broker, topics, self.names, account)
         self._queues = QueueRows(broker, topics, self.names, self._timed)
 
     def batch(self, noted: list[Note | Passed | Queued | Fact], offset: float) -> Any:
         """The rows of what was noted, as a table. offset: from the loop's clock to the wall clock, in seconds."""
         import pyarrow as pa
 
-        self._offset = offset
         self._shift = int(offset * 1_000_000)
+        notes = self._notes
         for one in noted:
             if isinstance(one, Note):
-                if not self._plain(one):
-                    self._note(one)
+                self.rows += notes.add(one, self.rows + 1)
             elif isinstance(one, Passed):
                 self._passed(one)
             elif isinstance(one, Queued):
                 self._queues.add(one)
             else:
                 self._fact(one)
+        tables = [table for table in (self._of_notes(), self._of_rows()) if table is not None]
+        if len(tables) < 2:
+            return tables[0] if tables else arrow_schema().empty_table()
+        return pa.concat_tables(tables).sort_by("event").combine_chunks()
+
+    @property
+    def looked_at(self) -> int:
+        """See `Notes`."""
+        return self._notes.looked_at
+
+    def _of_notes(self) -> Any:
+        import pyarrow as pa
+
+        columns = self._notes.columns(self._shift)
+        if columns is None:
+            return None
+        count = len(columns["event"])
+        columns |= {"broker": pa.repeat(self.broker, count), "epoch": pa.repeat(self.epoch, count), "session": pa.repeat(0, count)}
+        made = []
+        for field in arrow_schema():
+            column = columns.get(field.name)
+            if column is None:
+                made.append(pa.nulls(count, field.type))
+            else:
+                made.append(column.cast(field.type) if isinstance(column, pa.Array) else pa.array(column, field.type))
+        return pa.table(made, schema=arrow_schema())
+
+    def _of_rows(self) -> Any:
+        import pyarrow as pa
+
         made, self._made = self._made, []
-        schema = arrow_schema()
         if not made:
-            return schema.empty_table()
+            return None
+        schema = arrow_schema()
         columns = zip(*made, strict=True)
         return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
 
@@ -128,116 +134,6 @@ class Columns:
         """A row whose time is known. time: microseconds since 1970."""
         self.rows += 1
         self._made.append((kind, time, time - self._shift, self.broker, self.epoch, self.rows, *values))
-
-    def _plain(self, note: Note) -> bool:
-        """`_note` for what is common, with few steps: a run that is journalled in full, of one stretch. False: it is not."""
-        kind, now, mark, client, user, reason, sender, to, value, out, recipient, detail = note
-        source, indexes = mark.source, mark.indexes
-        if not source.plain:
-            if source.plain is None:
-                self._look_at(source)
-            if not source.plain:
-                return False
-        if not isinstance(indexes, range) or indexes.step != 1 or not indexes:
-            return False
-        (span,) = source.spans
-        count, size = len(indexes), source.sizes
-        number = span.first + indexes.start - span.start
-        id_of = self.names.id
-        if client:
-            account = id_of("account", self.account(user)) if user else 0
-            who = id_of("client", client)
-        else:
-            account, who = source.account_id, source.client_id
-        hop = 0
-        if kind == 4 and sender not in (NOBODY, self.broker):  # Kind.RECEIVED
-            hop = hop_id(MessageId(span.origin, span.epoch, span.stream, number), sender, self.broker)
-        mono = int(now * 1_000_000)
-        self.rows += 1
-        # fmt: off
-        self._made.append((
-            kind, mono + self._shift, mono, self.broker, self.epoch, self.rows,
-            count, span.origin, span.epoch, span.stream, number, source.published, size, size * count,
-            account, source.topic_id, who, id_of("recipient", recipient) if recipient else 0,
-            sender, to, hop, source.call, 0, source.trace, None,
-            out >> 8 if kind == 5 else source.qos,  # Kind.DELIVERED
-            source.version, out & 15, source.protocol, out >> 4 & 15,
-            id_of("reason", reason) if reason else 0, span.brokers if kind == 1 else value, detail,  # Kind.PUBLISHED
-        ))
-        # fmt: on
-        return True
-
-    def _look_at(self, source: Source) -> None:
-        """Find out once whether a source is plain, and its ids."""
-        if not source.read:
-            _read(source)
-        topics = source.topics
-        source.plain = isinstance(topics, bytes) and isinstance(source.sizes, int) and len(source.spans) == 1
-        if isinstance(topics, bytes) and source.plain:
-            source.plain = self._topics.rule(topics).mode == "full"
-            source.topic_id = self.names.id("topic", topics.decode("utf-8", "replace"))
-            source.client_id = self.names.id("client", source.client)
-            source.account_id = self.names.id("account", self.account(source.user)) if source.user else 0
-
-    def _note(self, note: Note) -> None:
-        kind, now, mark, client, user, reason, sender, to, value, out, recipient, detail = note
-        source = mark.source
-        if not source.read:
-            _read(source)
-        names = self.names
-        who = client or source.client
-        account = self.account(user or ("" if client else source.user))
-        ids = (names.id("account", account), names.id("client", who), names.id("recipient", recipient), names.id("reason", reason))
-        account_id, client_id, recipient_id, reason_id = ids
-        for span, first, count in mark.stretches():
-            topic = source.topic(first)
-            text = topic.decode("utf-8", "replace")
-            topic_id = names.id("topic", text)
-            sequence = span.first + first - span.start
-            for skip, part in sampled_parts(self._topics.rule(topic), span.origin, span.epoch, span.stream, sequence, count):
-                begin = first + skip
-                if isinstance(source.sizes, int):
-                    size, total = source.sizes, source.sizes * part
-                else:
-                    total = sum(source.sizes[begin : begin + part])
-                    size = total // part
-                number = sequence + skip
-                hop = 0
-                if kind == Kind.RECEIVED and sender not in (NOBODY, self.broker):
-                    hop = hop_id(MessageId(span.origin, span.epoch, span.stream, number), sender, self.broker)
-                self._row(
-                    kind,
-                    now,
-                    (
-                        part,
-                        span.origin,
-                        span.epoch,
-                        span.stream,
-                        number,
-                        source.published,
-                        size,
-                        total,
-                        account_id,
-                        topic_id,
-                        client_id,
-                        recipient_id,
-                        sender,
-                        to,
-                        hop,
-                        source.call,
-                        0,
-                        source.trace,
-                        None,
-                        out >> 8 if kind == Kind.DELIVERED else source.qos,
-                        source.version,
-                        out & 15,
-                        source.protocol,
-                        out >> 4 & 15,
-                        reason_id,
-                        span.brokers if kind == Kind.PUBLISHED else value,
-                        detail,
-                    ),
-                )
 
     def _passed(self, passed: Passed) -> None:
         now, passage, peer = passed
@@ -274,25 +170,8 @@ class Columns:
                 given[kind] = self.names.id(kind, given[kind])
         if "user" in given:
             given["account"] = self.names.id("account", self.account(given.pop("user")))
+        if callable(given.get("detail")):
+            given["detail"] = given["detail"]()
         if isinstance(given.get("detail"), dict):
             given["detail"] = json.dumps(given["detail"], sort_keys=True, default=str)
         self._row(fact.kind, fact.now, tuple([given.get(name, default) for name, _, default in EVENTS[6:]]))
-
-
-def _read(source: Source) -> None:
-    """Find the call and the trace in what a source's messages have in common."""
-    source.read = True
-    block = source.properties
-    if not block or not isinstance(source.topics, bytes):
-        return
-    data = encode_length(len(block)) + block
-    try:
-        found = publish_properties(data, 0, len(data))
-    except MqttError:
-        return
-    if found.correlation:
-        source.call = call_id(found.response_topic or source.topics, found.correlation)
-    for name, value in found.user_properties:
-        parts = value.split("-")
-        if name == "traceparent" and len(parts) >= 4 and len(parts[1]) == 32:
-            source.trace = parts[1].lower()

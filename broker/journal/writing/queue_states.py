@@ -10,20 +10,23 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..kinds import NOBODY, NONE, QUEUE_STATES, Kind, QueueState, Stream
+from ....mqtt.length import encode_length
+from ....mqtt.publish import publish_properties
+from ..kinds import NOBODY, NONE, QUEUE_STATES, Kind, QueueState, Stream, identifier_number
 from ..topics import Topics, sampled_parts
 
 if TYPE_CHECKING:
     from .columns import Names
 
 _KIND, _STREAM, _PUT = int(Kind.QUEUE_STATE), int(Stream.QUEUE), int(QueueState.PUT)
+_NO_CALL = (NONE, NONE, NONE, None)
 TRIMMED = 1024  # blocks that are at an end, before they are forgotten
 
 
 class Put(NamedTuple):
     """Messages of one publisher that were put together. at: milliseconds since 1970. parent: message id that they were made from.
 
-    detail: JSON: what is not usual about them.
+    detail: JSON: what is not usual about them. properties: encoded, of what an interchange has put: they say its call.
     """
 
     first: int
@@ -33,6 +36,7 @@ class Put(NamedTuple):
     publisher: str
     parent: str | None = None
     detail: str | None = None
+    properties: bytes = b""
 
 
 class Queued(NamedTuple):
@@ -105,17 +109,27 @@ class QueueRows:
         for put in queued.puts:
             times.add(put.first, put.first + put.length, put.at)
             who = id_of("client", put.publisher)
-            rows.append((put.first, put.length, _PUT, put.at, put.at, put.size, who, put.parent, put.detail))
+            rows.append((put.first, put.length, _PUT, put.at, put.at, put.size, who, put.parent, put.detail, _exchanged(put.properties)))
         for first, count, part, member, state, at in queued.moves:
             detail = f'{{"group": {part}}}' if part else None
-            rows.append((first, count, state, at, times.of(first, at), 0, clients.get(member, NONE), None, detail))
-        for first, count, state, at, begun, size, who, parent, detail in rows:
+            rows.append((first, count, state, at, times.of(first, at), 0, clients.get(member, NONE), None, detail, _NO_CALL))
+        for first, count, state, at, begun, size, who, parent, detail, call in rows:
             reason = id_of("reason", QUEUE_STATES.get(state, str(state)))
             for skip, part in sampled_parts(rule, self._broker, number, _STREAM, first, count):
                 # fmt: off
                 self._row(_KIND, at * 1000, (
                     part, self._broker, number, _STREAM, first + skip, begun * 1000, size // count, size * part // count,
-                    NONE, topic, who, NONE, NOBODY, NOBODY, NONE, NONE, NONE, None, parent, 1, 0, 0, 0, 0, reason, int(state), detail,
+                    NONE, topic, who, NONE, NOBODY, NOBODY, *call, parent, 1, 0, 0, 0, 0, reason, int(state), detail,
                 ))
                 # fmt: on
         times.trim(queued.lowest)
+
+
+def _exchanged(properties: bytes) -> tuple[int, int, int, str | None]:
+    """hop, call, session and trace, as the interchange has written them into a message's properties."""
+    if not properties:
+        return _NO_CALL
+    data = encode_length(len(properties)) + properties
+    said = dict(publish_properties(data, 0, len(data)).user_properties)
+    hop, call, session = (identifier_number(said.get(name, "")) for name in ("hop", "call", "session"))
+    return hop, call, session, said.get("traceparent", "").partition("-")[2][:32] or None

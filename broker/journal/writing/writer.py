@@ -161,7 +161,9 @@ class Writer:
         if not items:
             return None, 0
         self.columns.epoch = self.recorder.epoch
-        return self.columns.batch(items, self.recorder.offset), missing
+        table = self.columns.batch(items, self.recorder.offset)
+        self.recorder.held_written = self.columns.looked_at
+        return table, missing
 
     def _append(self, table: Any, missing: int) -> bool:
         """Write a table. False: there is none, or it could not be written."""
