@@ -1,6 +1,6 @@
 """How fast the mesh core is, without sockets: origin -> relay -> destination in one process.
 
-    python -m benchmarks.mesh_core [--seconds 1] [--payload 64] [--policy]
+    python -m benchmarks.mesh.core [--seconds 1] [--payload 64] [--policy]
 
 Each line is one way that messages come: in runs of so many, QoS, and what changes from run to run. The figures are
 microseconds a message in each of the three roles; a role's share of a core at a given rate is the product. Rough on a busy
@@ -127,7 +127,7 @@ CASES = (
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.mesh_core", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mesh.core", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each line")
     parser.add_argument("--payload", type=int, default=64, help="bytes")
     parser.add_argument("--policy", action="store_true", help="links with policies that rename")

@@ -1,4 +1,4 @@
-"""What a mesh costs as it grows: `python -m benchmarks.mesh_growth 30 100 300`, one mesh for each number of brokers.
+"""What a mesh costs as it grows: `python -m benchmarks.mesh.growth 30 100 300`, one mesh for each number of brokers.
 
 The brokers' own mesh code (`mesh/node/`), one node for each broker, in one thread and in virtual time. The graph is a ring with as many
 chords, drawn by the seed. A link takes 1 to 5 ms. Nobody signs anything: a signature takes 50 us, a check 130 us more.
@@ -182,7 +182,7 @@ def measure(count: int, origins: int, seed: int) -> list[Cost]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.mesh_growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.mesh.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("brokers", type=int, nargs="*", default=[30, 100, 300], help="how many brokers (30 100 300)")
     parser.add_argument("--origins", type=int, default=10, help="brokers that publish (10)")
