@@ -21,6 +21,7 @@ What it does not know: sockets, clocks, stores, rules. Times are milliseconds si
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -126,15 +127,18 @@ class Exchange:
 
     ids: issues identifiers of this home.
     born: the first count of this life of the home: what is older, and unknown, was lost.
-    retention: milliseconds that an ended call is known; most: ended calls at most.
+    retention: milliseconds that an ended call is known; most: ended calls at most. most_open: open calls of one sender at most.
     """
 
-    def __init__(self, ids: Identifiers, routes: Routes, born: int, retention: int = 3_600_000, most: int = 100_000) -> None:
+    def __init__(
+        self, ids: Identifiers, routes: Routes, born: int, retention: int = 3_600_000, most: int = 100_000, most_open: int = 100_000
+    ) -> None:
         self.ids = ids
         self.calls: dict[str, Call] = {}
         self._routes = routes
         self._born = born
-        self._retention, self._most = retention, most
+        self._retention, self._most, self._most_open = retention, most, most_open
+        self._open: Counter[str] = Counter()  # calls by sender
         self._hops: dict[str, tuple[Call, Branch, Hop]] = {}
         self._sessions: dict[str, dict[str, Call]] = {}
         self._handles: dict[tuple[str, str], Call] = {}
@@ -213,6 +217,8 @@ class Exchange:
         if known is not None and self._routes.refuses_duplicates(header.sender):
             text = f"handle {header.handle!r} was posted before: it is call {known.id} of session {known.session}"
             raise Refusal(Code.DUPLICATE, text, "give each message a handle of its own")
+        if self._open[header.sender] >= self._most_open:
+            raise Refusal(Code.OVER_LIMIT, f"{self._most_open:,} calls of {header.sender} are open", "post again when some have ended")
         session = self._session_of(header, vouched)
         ways = self._routes.out(message, now)
         expires = min(expires, max(expires if way[-1].expires is None else way[-1].expires for way in ways))  # rules make it earlier
@@ -434,6 +440,7 @@ class Exchange:
 
     def _know(self, call: Call) -> None:
         self.calls[call.id] = call
+        self._open[call.header.sender] += not call.ended
         self._sessions.setdefault(call.session, {})[call.id] = call
         if call.header.handle:
             self._handles[call.header.sender, call.header.handle] = call
@@ -446,6 +453,9 @@ class Exchange:
         """A call has changed."""
         if not call.ended and all(branch.state.ended for branch in call.branches):
             call.ended = now
+            self._open[call.header.sender] -= 1
+            if not self._open[call.header.sender]:
+                del self._open[call.header.sender]
             self._ended[call.id] = None
             self._deadlines.set(call.id, now + self._retention)
         elif not call.ended:

@@ -21,6 +21,7 @@ class InterchangeSettings:
     file: the broker's file, for errors.
     services: the file of services; None: the directory of the broker has them.
     retention: seconds that an ended call is known. kept: seconds that queries find it. ended: ended calls that are known at most.
+    open: calls of one service that may be open.
     http: where its HTTP face listens; None: it has none.
     push_networks: where pushes may go beside public addresses. push_ca: authorities of receivers beside the system's.
     """
@@ -30,6 +31,7 @@ class InterchangeSettings:
     retention: float = 3600.0
     kept: float = 31 * 86400.0
     ended: int = 100_000
+    open: int = 100_000
     http: HttpAddress | None = None
     push_networks: tuple[Network, ...] = ()
     push_ca: Path | None = None
@@ -43,6 +45,7 @@ class InterchangeSettings:
         settings.retention = section.seconds("retention", 1, 31_622_400, settings.retention)
         settings.kept = section.seconds("kept", 60, 10 * 31_622_400, settings.kept)
         settings.ended = section.whole("ended", 0, 10_000_000, settings.ended)
+        settings.open = section.whole("open", 1, 10_000_000, settings.open)
         if section.has("http"):
             settings.http = http_address(section, "http", ("http", "https"))
             if not settings.http.tls and not is_loopback(settings.http.host):

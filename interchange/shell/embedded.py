@@ -121,7 +121,8 @@ class Interchange:
             self._born, last = kept.counts or (born, born - 1)  # nothing of before its birth, which an earlier life may have issued
             ids = Identifiers(home, last, partial(secrets.token_hex, 8))
             ended = int(1000 * self._settings.retention)
-            self.exchange = Exchange(ids, RuleRoutes(lambda: self.registry), self._born, ended, self._settings.ended)
+            routes = RuleRoutes(lambda: self.registry)
+            self.exchange = Exchange(ids, routes, self._born, ended, self._settings.ended, self._settings.open)
             self.exchange.restore(kept.calls)
             self._outbox.restore(kept.out)
             self._limits.restore(kept.posted)

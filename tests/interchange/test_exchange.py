@@ -45,12 +45,15 @@ class World:
     def __init__(self) -> None:
         self.now = NOW
         self.ways = Ways()
+        self.most_open = 100
         self.exchange = self.made()
         self.rows: dict[str, bytes] = {}
         self.inboxes: dict[str, list[Message]] = {}
 
     def made(self) -> Exchange:
-        return Exchange(Identifiers(HOME, 0, lambda: "f" * 16), self.ways, first_count(NOW), retention=1000, most=5)
+        return Exchange(
+            Identifiers(HOME, 0, lambda: "f" * 16), self.ways, first_count(NOW), retention=1000, most=5, most_open=self.most_open
+        )
 
     def restart(self) -> None:
         last = self.exchange.ids.last
@@ -359,6 +362,24 @@ def test_a_recipient_whose_rules_give_less_time_expires_first(world: World) -> N
     world.post("response", "bank/two", b"yes", call=verdict.call)
     (response,) = world.inboxes.pop("shop/orders")
     assert response.header.sender == "bank/two"
+
+
+def test_open_calls_of_a_sender_are_bounded(world: World) -> None:
+    world.most_open = 2
+    world.restart()
+    first = ask(world, expires=NOW + 500)
+    ask(world)
+    world.restart()
+    assert world.refused("request", "shop/orders", recipients=["bank/credit"]) is Code.OVER_LIMIT
+    world.post("notification", "shop/other", recipients=["bank/credit"])
+    world.post("response", "bank/credit", call=first.call)
+    ask(world)
+    world.now = NOW + DEFAULT_EXPIRY + 10
+    world.exchange.on_timer(world.now)
+    world.carry_out()
+    ask(world)
+    ask(world)
+    assert world.refused("request", "shop/orders", recipients=["bank/credit"]) is Code.OVER_LIMIT
 
 
 def test_an_open_call_is_known_by_its_handle_after_a_restart(world: World) -> None:
