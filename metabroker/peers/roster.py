@@ -319,7 +319,8 @@ class Roster:
         if not self.shared:
             self.dead.append(member)
         else:
-            self._pending[number] = member
+            if member.count >= 0 or number not in self._pending:  # else it was heard again, and has not said yet what it has
+                self._pending[number] = member
             self._missed[number] = 0
             self._until[number] = self._now + SETTLED
         others, self._others = self._others, []

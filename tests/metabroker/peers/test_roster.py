@@ -6,7 +6,7 @@ import random
 from collections import defaultdict, deque
 
 import pytest
-from mqmesh.metabroker.peers.members import account_of, key_of, reaches_of
+from mqmesh.metabroker.peers.members import account_of, key_of, reaches_of, written
 from mqmesh.metabroker.peers.roster import BEAT, PATIENCE, RANDOM, SETTLED, SILENT, Request, Roster, Said
 from mqmesh.metabroker.policy import parse
 
@@ -341,6 +341,24 @@ def test_one_that_is_slow_and_not_dead_has_its_requests() -> None:
     one.stalled = False
     bus.run(2)
     assert [bus.answers(client) for client in asked] == [1] * len(asked)
+
+
+def test_what_one_has_is_known_though_it_is_taken_for_dead_again_before_it_says_so() -> None:
+    """Words about it from when it was cut off come late, between its first beat and its sessions."""
+    one, two, _ = shared(11)
+    older = Roster(9).new_session(bytes(RANDOM))  # of one whose sessions it has taken over
+    one.roster.begin(older, "c", key_of(FAR, account_of(*ANY)), True)
+    one.say()
+    one.bus.run(0.2)
+    cut_off(one, two)
+    topic = one.roster.topic
+    two.roster.hear(topic, written("beat", epoch=0, count=2, active=True), one.bus.now)
+    two.roster.hear(topic, b"", one.bus.now)
+    assert not two.roster.session(older, Request(older, b"", {})), "nobody says that there is no such session"
+    one.part = 0
+    one.bus.run(2)
+    assert list(two.roster.members) == [1]
+    assert not two.roster.session(older, Request(older, b"", {}))
 
 
 def test_connects_do_not_wait_for_one_that_stays_cut_off() -> None:
