@@ -456,7 +456,9 @@ class MeshShell:
     @property
     def ordinary(self) -> bool:
         """Whether what comes from elsewhere can be delivered at once: nothing waits for room, and no session is on its way."""
-        return not (self._draining or self.incoming.store_full or self.incoming.waiting or self.roaming is not None)
+        if self._draining or self.incoming.store_full or self.incoming.waiting:
+            return False
+        return self.roaming is None or not self.roaming.moving
 
     def saved(self) -> None:
         """What the node was just told belongs into the open batch."""

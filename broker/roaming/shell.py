@@ -299,6 +299,11 @@ class Roaming:
 
     # ---- what the shell tells
 
+    @property
+    def moving(self) -> bool:
+        """Whether a session is on its way: only then it matters here whose message is delivered, and when."""
+        return bool(self._gates or self._drains)
+
     def deliver(self, action: Deliver) -> None:
         """Deliver what another broker published; gates want to know whose it is."""
         self.origin = action.origin

@@ -14,15 +14,16 @@ KEY = "a key of sixteen bytes"
 PAYLOADS = [b"1", b"", b"22", b"x" * 100, b"y" * 300, b"z" * 20_000, b"3"]
 
 
-def settings(*peers: Site) -> MeshSettings:
-    return MeshSettings("m", KEY, peers=[PeerSettings(site.broker.addresses[0]) for site in peers])
+def settings(*peers: Site, clients: str = "stay") -> MeshSettings:
+    return MeshSettings("m", KEY, peers=[PeerSettings(site.broker.addresses[0]) for site in peers], clients=clients)
 
 
+@pytest.mark.parametrize("clients", ["stay", "roam"])
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("granted", [0, 1])
 @pytest.mark.parametrize("versions", [(4, 4), (4, 5), (5, 4)])
-async def test_single_messages_arrive_once_and_in_order(stored, qos, granted, versions):
+async def test_single_messages_arrive_once_and_in_order(clients, stored, qos, granted, versions):
     taken = []
     receive_one = direct.receive_one
 
@@ -34,7 +35,10 @@ async def test_single_messages_arrive_once_and_in_order(stored, qos, granted, ve
         return MemoryStore() if stored else None
 
     with mock.patch.object(link, "receive_one", counted):
-        async with Site(mesh=(1, settings()), store=store()) as one, Site(mesh=(2, settings(one)), store=store()) as two:
+        async with (
+            Site(mesh=(1, settings(clients=clients)), store=store()) as one,
+            Site(mesh=(2, settings(one, clients=clients)), store=store()) as two,
+        ):
             publisher, subscriber = await one.client(version=versions[0]), await two.client(version=versions[1])
             await subscriber.subscribe("t/+", qos=granted)
             await until(lambda: one.broker.site.mesh.node.route(b"t/a") is not None)
