@@ -90,7 +90,7 @@ from .queues.settings import QueueSettings
 from .recipients.settings import RecipientSettings
 from .settings.attach import AttachSettings, attachments_of
 from .settings.directory import BY_NAME, DirectorySettings
-from .settings.http import http_address
+from .settings.http import HttpAddress, http_address
 from .settings.interchange import InterchangeSettings
 from .settings.workers import Worker, workers_of
 
@@ -146,7 +146,7 @@ class BrokerConfig:
 
     name, number: unique in the mesh; UNASSIGNED until its directory has given it one. listen: addresses for `parse_address`, at least
     one. data: folder of what survives a restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it
-    grants and keeps to. store: where and how what must survive is kept. tls: its certificates, None without. http: host and port of
+    grants and keeps to. store: where and how what must survive is kept. tls: its certificates, None without. http: address of
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
     serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
@@ -163,7 +163,7 @@ class BrokerConfig:
     limits: Limits = field(default_factory=Limits)
     store: StoreSettings = field(default_factory=StoreSettings)
     tls: TlsSettings | None = None
-    http: tuple[str, int] | None = None
+    http: HttpAddress | None = None
     websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
     metabroker: MetabrokerSettings | None = field(default_factory=MetabrokerSettings)
     directory: DirectorySettings | None = None
@@ -326,10 +326,10 @@ def _directory(section: Section, mesh: MeshSettings | None, listen: list[str], f
     return settings
 
 
-def _http(section: Section) -> tuple[str, int]:
-    address = http_address(section, "listen")
+def _http(section: Section) -> HttpAddress:
+    address = http_address(section, "listen", ("http", "https"))
     section.done()
-    return address.host, address.port
+    return address
 
 
 def _data(section: Section, folder: Path | None) -> Path | None:

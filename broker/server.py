@@ -44,6 +44,7 @@ from .management.broker_lists import add_lists, add_mesh_lists, add_queue_lists
 from .management.deeds import Deeds, add_mesh_deeds, add_recipient_deeds
 from .management.events import Events
 from .management.lists.settings import LogTail
+from .management.queue_deeds import add_queue_deeds
 from .management.service import Management as ManagementService
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Persistence
@@ -116,6 +117,7 @@ class Broker:
         add_queue_lists(self.management.work, site, lambda: self.queue_topic.overview)
         self.deeds = Deeds(site, self.publish)
         self.deeds.register(self.management.work)
+        add_queue_deeds(self.management.work, self.queue_topic.order, context)
         Events(site)
         self.log_tail = LogTail()
         self.management.work.lists.add(self.log_tail.listing())
@@ -332,20 +334,27 @@ class Broker:
         return self.store
 
     def _open_http(self) -> None:
-        """Answer `/metrics`, `/health` and `/ready`, if the configuration says where. Raises StartError."""
-        if self.config.http is None:
+        """Answer `/metrics`, `/health`, `/ready` and `/manage`, if the configuration says where. Raises StartError."""
+        address, certificate = self.config.http, None
+        if address is None:
             return
-        host, port = self.config.http
+        if address.tls:
+            tls = self.config.tls
+            if tls is None or tls.certificate is None:
+                raise StartError("http.listen: https needs the broker's certificate: give [tls]")
+            if tls.key_password_file is not None:
+                raise StartError("http.listen: https needs a key without a password: leave out tls.key_password_file")
+            certificate = str(tls.certificate), str(tls.key)
         try:
             from .management.http import management_routes
             from .monitoring.http import HttpFace
 
-            more = management_routes(self.site, self.management, host)
-            self.http = HttpFace(self.site, self.sys_topics.broker_totals, host, port, more)
+            more = management_routes(self.site, self.management, address)
+            self.http = HttpFace(self.site, self.sys_topics.broker_totals, address.host, address.port, more, certificate)
         except ImportError as error:
             raise StartError(f"http.listen needs more packages: {install('http')} ({error})") from error
         except OSError as error:
-            raise StartError(f"cannot listen on http://{host}:{port}: {_reason(error)}") from error
+            raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
         self.http.start()
 
     async def _listen(self, address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,9 @@ WORDS = {"true": True, "false": False}
 DIGITS = 16  # of a number that comes as text
 
 Values = Mapping[str, Any]
-Deed = Callable[[Values, bool], str]  # (values, dry_run) -> one line; raises Refused or UsageError
+Told = Callable[[str, bool], None]  # (one line, whether it is done; else it says why not)
+Later = Callable[[Told], None]  # begins what takes longer, and tells once
+Deed = Callable[[Values, bool], str | Later]  # (values, dry_run) -> one line, or what is still to do; raises Refused or UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class Action:
 
     role: which it takes. values: names of its values, with an example each as JSON has it. optional: those that may be left out.
     do: does it, or with dry_run says what it would do, as one line.
-    topic, queue: name of the value that is the topic or queue that it is about, for roles that are for some of these.
+    topic, queues: names of the values that are the topic or the queues that it is about, for roles that are for some of these.
+    unnoted: values that are in no log and audit.
     """
 
     name: str
@@ -32,7 +36,8 @@ class Action:
     do: Deed
     optional: tuple[str, ...] = ()
     topic: str | None = None
-    queue: str | None = None
+    queues: tuple[str, ...] = ()
+    unnoted: tuple[str, ...] = ()
 
     def taken(self, values: Values) -> dict[str, Any]:
         """Its values; flags and numbers may come as text. Raises Refused."""
@@ -51,15 +56,21 @@ class Action:
             return WORDS[value]
         if value.isdecimal() and len(value) < DIGITS:
             return int(value)
+        if self.values[name].startswith("{") and (found := _object(value)) is not None:
+            return found
         raise Refused(f"{name}: {value[:80]!r}: give it as {self.values[name]}")
 
     def permitted(self, rights: Rights, values: Values) -> bool:
         """Whether somebody may do it."""
         if self.topic is not None and isinstance(topic := values.get(self.topic), str):
             return rights.may_topic(self.role, topic)
-        if self.queue is not None and isinstance(queue := values.get(self.queue), str):
-            return rights.may_queue(self.role, queue)
-        return rights.may(self.role)
+        queues = [values[name] for name in self.queues if isinstance(values.get(name), str)]
+        return all(rights.may_queue(self.role, queue) for queue in queues) if queues else rights.may(self.role)
+
+    def noted(self, values: Values) -> dict[str, Any]:
+        """Its values as an audit has them: no passwords that stand in URLs, and nothing large."""
+        plain = {name: value for name, value in values.items() if name not in self.unnoted and isinstance(value, str | int | float | bool)}
+        return {name: without_password(value) if isinstance(value, str) else value for name, value in plain.items()}
 
     def described(self) -> dict[str, Any]:
         """What an answer says of the action itself."""
@@ -86,6 +97,20 @@ class Actions:
     def all(self) -> list[Action]:
         """By name."""
         return [self._actions[name] for name in sorted(self._actions)]
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def without_password(text: str) -> str:
+    """A text; if it is a URL, without the user and password that may stand in it."""
+    scheme, separator, rest = text.partition("://")
+    return scheme + separator + rest.rpartition("@")[2] if separator else text
 
 
 def text_of(values: Values, name: str) -> str:

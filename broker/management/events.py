@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..site import Site
 
 TOPIC = "$mqmesh/events/"
-KINDS = ("clients", "sessions", "links", "actions")  # and "recipients" (`broker/recipients/shell.py`)
+KINDS = ("clients", "sessions", "links", "queues", "actions")  # and "recipients" (`broker/recipients/shell.py`)
 
 
 class Events:

@@ -2,9 +2,9 @@
 
 Who asks is a user of the broker, by `Authorization: Basic` or `Bearer` (a token); the answer is the one that a client gets over MQTT.
 
-The listener has no TLS, so this is for loopback only: elsewhere each request is refused. A page in a browser of that machine cannot use
-it: the body has to be `application/json`, which a page may not send elsewhere unasked, a request with an `Origin` is refused, and the name
-in `Host` has to be a loopback one, so that no name of a stranger leads here (DNS rebinding).
+Without TLS this is for loopback only: elsewhere each request is refused. A page in a browser cannot use it: the body has to be
+`application/json`, which a page may not send elsewhere unasked, a request with an `Origin` is refused, and without TLS the name in `Host`
+has to be a loopback one, so that no name of a stranger leads here (DNS rebinding); with TLS the certificate has no such name.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from .wire import Asker
 if TYPE_CHECKING:
     from ..auth.guard import Guard
     from ..auth.service import Outcome
+    from ..settings.http import HttpAddress
     from ..site import Site
     from .service import Management
 
-NOT_LOOPBACK = "management over HTTP is for a loopback listener: give http.listen 127.0.0.1, and use MQTT over TLS from elsewhere"
+NOT_LOOPBACK = "passwords would travel in the clear: give http.listen a loopback address, or https"
 LOGIN = {"WWW-Authenticate": 'Basic realm="mqmesh", charset="UTF-8"'}
 NUMBERS = ("limit", "within")
 PATIENCE = 10  # seconds for the body of a request
@@ -59,9 +60,9 @@ class _Peer:
         """It has no TLS."""
 
 
-def management_routes(site: Site, management: Management, host: str) -> list[Route]:
-    """What the HTTP listener answers for management. host: where it listens."""
-    face = _Face(site, management, is_loopback(host))
+def management_routes(site: Site, management: Management, address: HttpAddress) -> list[Route]:
+    """What the HTTP listener answers for management. address: where it listens."""
+    face = _Face(site, management, is_loopback(address.host), address.tls)
     return [
         Route("/manage", face.post, methods=["POST"]),
         Route("/manage/openapi.json", face.describe, methods=["GET"]),
@@ -70,10 +71,11 @@ def management_routes(site: Site, management: Management, host: str) -> list[Rou
 
 
 class _Face:
-    def __init__(self, site: Site, management: Management, loopback: bool) -> None:
+    def __init__(self, site: Site, management: Management, loopback: bool, tls: bool) -> None:
         self._site = site
         self._management = management
         self._loopback = loopback
+        self._tls = tls
 
     async def post(self, request: Request) -> Response:
         """Any request of the protocol."""
@@ -123,10 +125,12 @@ class _Face:
         return JSONResponse(found, 400 if "error" in found else 200)
 
     def _check(self, request: Request) -> None:
-        if not self._loopback:
+        if not (self._loopback or self._tls):
             raise HttpRefused(403, NOT_LOOPBACK)
-        if "origin" in request.headers or not is_loopback((request.url.hostname or "").strip("[]")):
-            raise HttpRefused(403, "pages of browsers are not served, and Host has to be a loopback address or localhost")
+        if "origin" in request.headers:
+            raise HttpRefused(403, "pages of browsers are not served")
+        if not self._tls and not is_loopback((request.url.hostname or "").strip("[]")):
+            raise HttpRefused(403, "Host has to be a loopback address or localhost")
 
     async def _asker(self, request: Request) -> Asker:
         """Who asks. Raises HttpRefused."""

@@ -236,21 +236,28 @@ class Management:
             respond({"error": str(error)})
 
     def _act(self, asked: Asked, rights: Rights, asker: Asker, respond: Respond) -> None:
-        """Do something, note who has done it, and answer once it is kept."""
-        persistence = self._site.persistence
-        part = self.work.act(asked, rights)
-        if asked.dry_run:
-            respond(part)
+        """Do something, and answer once it is kept."""
+        done = self.work.act(asked, rights)
+        if isinstance(done, str):
+            self._acted(asked, asker, respond, done, True)
+        else:
+            done(partial(self._acted, asked, asker, respond))
+
+    def _acted(self, asked: Asked, asker: Asker, respond: Respond, said: str, done: bool) -> None:
+        """Something is done, or cannot be: note who has done it."""
+        persistence, part = self._site.persistence, {"said": said}
+        if not done or asked.dry_run:
+            respond(part if done else {"error": said})
             return
-        values = {name: value for name, value in asked.values.items() if isinstance(value, str | int | float | bool)}
         if self._context.journal is not None:
-            self._context.journal.managed(asker, "manage", do=asked.name, said=part["said"], values=values)
+            values = self.work.actions.get(asked.name).noted(asked.values)
+            self._context.journal.managed(asker, "manage", do=asked.name, said=said, values=values)
         log.warning(
             "event=managed do=%s client=%s user=%s address=%s text=%s",
-            *(asked.name, quoted(asker.client_id), quoted(asker.user), asker.address, part["said"]),
+            *(asked.name, quoted(asker.client_id), quoted(asker.user), asker.address, said),
         )
         who = {"client": asker.client_id, "user": asker.user, "address": asker.address}
-        self._context.event("actions", {"event": asked.name, **who, "text": part["said"]})
+        self._context.event("actions", {"event": asked.name, **who, "text": said})
         if persistence is None:
             respond(part)
         else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from ..auth.roles import Rights, Role
-from .actions import Actions
+from .actions import Actions, Later
 from .errors import Refused
 from .listing import Listing, Registry
 from .paging import Best, Page, find, position_of
@@ -73,12 +73,12 @@ class SiteWork:
             rows.append((value, key, row))
         return {"rows": rows, "total": page.total, "more": more, "order": order, "ms": round(1000 * (clock() - begun), 1)}
 
-    def act(self, asked: Asked, rights: Rights) -> dict[str, Any]:
-        """An action: the part of this site. Raises Refused or UsageError."""
+    def act(self, asked: Asked, rights: Rights) -> str | Later:
+        """Do something: what was done, as a line, or what is still to do. Raises Refused or UsageError."""
         action = self.actions.get(asked.name)
         if not action.permitted(rights, asked.values):
             raise Refused(NOT_PERMITTED.format(action.role.value, ""))
-        return {"said": action.do(action.taken(asked.values), asked.dry_run)}
+        return action.do(action.taken(asked.values), asked.dry_run)
 
 
 def _rows_for(listing: Listing, rights: Rights) -> Callable[[Any], bool] | None:

@@ -31,10 +31,12 @@ TOGETHER = 64  # connections; a new one beyond takes the place of one that says 
 
 
 class HttpFace(HttpListener):
-    """One listener. more: what else it answers. See `HttpListener`."""
+    """One listener. more: what else it answers. certificate: see `HttpListener`."""
 
-    def __init__(self, site: Site, totals: Totals, host: str, port: int, more: Sequence[Route] = ()) -> None:
-        super().__init__(application(site, totals, more), host, port, TOGETHER, log)
+    def __init__(
+        self, site: Site, totals: Totals, host: str, port: int, more: Sequence[Route] = (), certificate: tuple[str, str] | None = None
+    ) -> None:
+        super().__init__(application(site, totals, more), host, port, TOGETHER, log, certificate)
 
 
 def application(site: Site, totals: Totals, more: Sequence[Route] = ()) -> Starlette:

@@ -200,11 +200,13 @@ def _queues(site: Site) -> Iterator[Metric]:
     waiting = GaugeMetricFamily("mqmesh_queue_waiting", "Messages that wait for a member.", labels=["queue"])
     held = GaugeMetricFamily("mqmesh_queue_in_flight", "Messages that members have.", labels=["queue"])
     oldest = GaugeMetricFamily("mqmesh_queue_oldest_seconds", "Age of the oldest message that is not at an end.", labels=["queue"])
+    paused = GaugeMetricFamily("mqmesh_queue_paused", "1 while members get nothing of the queue.", labels=["queue"])
     for queue in queues:
+        paused.add_metric([queue.name], queue.name in site.queues.settings.paused)
         waiting.add_metric([queue.name], queue.waiting)
         held.add_metric([queue.name], queue.held)
         oldest.add_metric([queue.name], max(0, now - queue.oldest) / 1000 if queue.oldest else 0)
-    yield from (waiting, held, oldest)
+    yield from (waiting, held, oldest, paused)
     for key, text in QUEUE_COUNTS.items():
         counter = CounterMetricFamily(f"mqmesh_queue_{key}", text, labels=["queue"])
         for queue in queues:

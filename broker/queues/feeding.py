@@ -103,6 +103,11 @@ class Row:
         for line in (self._free, *self._choosy.values()):
             self._woken.update(line)
 
+    def wake_all(self) -> None:
+        """Nothing was given for some time, and now it is."""
+        for seat in self._seats:
+            self.wake(seat)
+
     def tell(self, seat: PullSeat | PullGuest) -> None:
         """A member that asks is to be told when something is available."""
         seat.told = False

@@ -86,6 +86,7 @@ class Overview:
             "bytes": queue.size,
             **queue.counts,
             "dead_letters": queue.rules.dead_letters or None,
+            "paused": queue.name in self._queues.settings.paused,
         }
 
     def show(self, name: str) -> dict[str, Any]:
@@ -326,6 +327,14 @@ class Overview:
             raise UsageError(str(error)) from None
         self._queues.stir(name)
         return {"message": self._message(queue, block, at, False)}
+
+    def look_at(self, name: str, position: int) -> dict[str, Any]:
+        """How one message is that is not at an end."""
+        queue = self.queue(name)
+        block = queue.find(position)
+        if block is None:
+            raise UsageError(f"message {position} of queue {name!r} is at an end, or never was")
+        return {"message": self._message(queue, block, position - block.first, False)}
 
     def member(self, name: str, client: str, origin: int) -> str:
         """Under which name a client of another site is a member of a queue."""

@@ -66,15 +66,16 @@ def seconds_of(value: object) -> float:
 class QueueSettings:
     """All queues of a broker's file, by name. subscribers: of the plan "all", by the queue's name. folder: of the log.
 
-    declared: names of those that were declared by requests, not by the file. checks: of queues that check what they receive.
-    archives: folders of archives that the file names. site: the broker's name. shared: rules of queues with several homes, of which this
-    broker is one; they stand in `rules` while it is their home.
+    declared: names of those that were declared by requests, not by the file. paused: names of those whose members get nothing for now.
+    checks: of queues that check what they receive. archives: folders of archives that the file names. site: the broker's name. shared:
+    rules of queues with several homes, of which this broker is one; they stand in `rules` while it is their home.
     """
 
     rules: dict[str, Rules] = field(default_factory=dict)
     subscribers: dict[str, list[str]] = field(default_factory=dict)
     shared: dict[str, Rules] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
+    paused: set[str] = field(default_factory=set)
     checks: dict[str, Checks] = field(default_factory=dict)
     archives: dict[str, Path] = field(default_factory=dict)
     site: str = ""

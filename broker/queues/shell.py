@@ -345,6 +345,15 @@ class Queues:
         self.bind(name, ())
         self._home_moved(name)
 
+    def pause(self, name: str, paused: bool) -> None:
+        """Members get no more of a queue, or get messages again."""
+        (self.settings.paused.add if paused else self.settings.paused.discard)(name)
+        queue = self.queue_here(name)
+        row = self._rows.get(queue) if queue is not None else None
+        if row is not None and not paused:
+            row.wake_all()
+            self.stir(name)
+
     def _home_moved(self, name: str) -> None:
         """Clients that are members of a queue sit where it is now."""
         for place in list(self.places.values()):
@@ -590,7 +599,7 @@ class Queues:
         """Give the members of a queue what they have room for, in turns: how many messages. most: then they are given more later."""
         queue = self.queue_here(name)
         row = self._rows.get(queue) if queue is not None else None
-        if queue is None or row is None:
+        if queue is None or row is None or name in self.settings.paused:
             return 0
         given, more = 0, False
         if self._readable(queue):
@@ -638,7 +647,7 @@ class Queues:
         return given, seat.queue.waiting_for(seat.member)
 
     def _give(self, seat: Seat | Guest, most: int) -> int:
-        if not self._readable(seat.queue):
+        if seat.name in self.settings.paused or not self._readable(seat.queue):
             return 0
         now = self.now()
         slices = seat.queue.take(seat.member, most, now)

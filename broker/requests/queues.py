@@ -28,10 +28,11 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "declare", "name": "orders", "settings": {...}}      {"queue": "orders", "declared": true}: settings as in a file
     {"do": "delete", "name": "orders", "force": true}           {"queue": "orders", "deleted": 3}: with its messages
     {"do": "store", "name": "orders", "store": "sqlite"}        {"queue": "orders", "store": "sqlite", "queues": ["orders"]}: it goes there
+    {"do": "pause", "name": "orders"}                           {"queue": "orders", "paused": true}: members get nothing; and resume
     anything wrong                                              {"error": "one line"}
 
-purge, redrive, recover, declare, delete and store take "dry_run": true. Who may: viewers look, payload readers see payloads and read,
-administrators edit, operators do the rest (`broker/auth/roles.py`).
+purge, redrive, recover, declare, delete, store, pause and resume take "dry_run": true. Who may: viewers look, payload readers see
+payloads and read, administrators edit, operators do the rest (`broker/auth/roles.py`).
 A publisher may reveal and withdraw its own messages. Where a broker has no rules of access, everybody may look.
 
 What it does not know: how queues work.
@@ -54,6 +55,7 @@ from ...mqtt.errors import MqttError, UsageError
 from ...mqtt.topics import check_topic
 from ..auth.operators import DENIED, UNBELIEVED, rights_of
 from ..auth.roles import Role
+from ..queues.committer import Then
 from ..queues.core.queue import HIGHEST
 from ..queues.declared.declaring import Declarations
 from ..queues.kept import MOST_READ, Position
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again", "expire", "priority")
-DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete", "store")
+DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete", "store", "pause", "resume")
 GET, TEMPORARY = "get", "temporary"
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 AWAY = (*WORKS, *ACTS, GET, *(do for do in LOOKS if do != "list"))  # what goes to the home of a queue elsewhere
@@ -153,9 +155,8 @@ class QueueTopic:
         if self.overview is None or (found.get("state") not in (*WORKS, "expire") and found.keys().isdisjoint(COMMITTED)):
             answer.go()
             return
-        to = str(found.get("to", ""))
         try:
-            self.overview.after_commit(to[len(PREFIX) :] if to.startswith(PREFIX) else str(found["queue"]), answer)
+            self.overview.after_commit(_written(found), answer)
         except UsageError as error:  # the queue is deleted meanwhile
             answer.refused(str(error))
             answer.go()
@@ -177,7 +178,37 @@ class QueueTopic:
         except UsageError as error:
             self._say({"error": str(error)}, send)
             return
-        self._away.append(self._worked(steps, send))
+        self._later(self._worked(steps, partial(self._say, send=send)))
+
+    def order(self, asked: Asked, respond: Callable[[dict[str, Any]], None]) -> None:
+        """Do what an operator says who is a client somewhere in the mesh: `ACTS`, `DEEDS` and `CHANGES`; copies go to queues only.
+
+        respond: takes the answer, after its commit. Raises UsageError.
+        """
+        overview, do, name = self.overview, asked["do"], asked["name"]
+        wrong = _wrong(do, asked)
+        if wrong is not None:
+            raise UsageError(wrong)
+        if overview is None or self.declarations is None:
+            raise UsageError(NO_QUEUES)
+        if do in CHANGES:
+            self._change(do, asked, respond)
+            return
+
+        def done(found: dict[str, Any]) -> None:
+            if "error" in found or asked.get("dry_run"):
+                respond(found)
+                return
+            try:
+                overview.after_commit(_written({"queue": name, **found}), Then(lambda text: respond({"error": text} if text else found)))
+            except UsageError as error:  # the queue is deleted meanwhile
+                respond({"error": str(error)})
+
+        self._later(self._worked(self._deed(overview, asked, _no_topics), done))
+
+    def _later(self, steps: Iterator[None]) -> None:
+        """Do something for somebody who is no client here, after what was asked before."""
+        self._away.append(steps)
         if len(self._away) == 1:
             turns = self._context.turns
             turns.run(turns.broker, self._work_away(), "work=queue-requests")
@@ -191,12 +222,12 @@ class QueueTopic:
         return self._work_or_act(overview, asked, overview.member(name, client, origin), client)
 
     def _work_away(self) -> Iterator[None]:
-        """Do what clients of other sites have asked, in that order."""
+        """Do what was asked from elsewhere, in that order."""
         while self._away:
             yield from self._away[0]
             self._away.popleft()
 
-    def _worked(self, steps: Walk, send: Callable[[bytes], None]) -> Iterator[None]:
+    def _worked(self, steps: Walk, say: Callable[[dict[str, Any]], None]) -> Iterator[None]:
         try:
             found = yield from steps
         except UsageError as error:
@@ -204,7 +235,7 @@ class QueueTopic:
         except Exception:
             log.exception("event=internal-error work=queue-requests")
             found = {"error": "internal error: the log of the broker says more"}
-        self._say(found, send)
+        say(found)
 
     def _of_parents(self, overview: Overview, asked: Asked, send: Callable[[bytes], None]) -> None:
         """The home of a child asks what its parents are; the answer follows the commit."""
@@ -275,7 +306,7 @@ class QueueTopic:
                 self.elsewhere(connection.client_id, asked, send)
                 return {}
             if site is not None:
-                return {"error": f"queue {name!r} has its home at {site}: ask there"}
+                return {"error": f"queue {name!r} has its home at {site}: ask there, or have it done there (mqmesh queue {do} --at {site})"}
             if self.overview is None or (self.declarations is None and name not in self.overview.temporary):
                 return {"error": NO_QUEUES}
             if do == GET:
@@ -288,7 +319,7 @@ class QueueTopic:
             if _works(self.overview, asked, connection.client_id):
                 return (yield from self._work_or_act(self.overview, asked, connection.client_id, None))
             if do in CHANGES:
-                self._change(do, asked, connection, send)
+                self._change(do, asked, partial(self._changed, connection, asked, send))
                 return {}
             if do == "redrive" and "to" in asked and not may(Role.OPERATOR, asked["to"]):
                 return {"error": DENIED}
@@ -310,23 +341,32 @@ class QueueTopic:
             return {"error": str(error)}
 
     def _act(self, overview: Overview, do: str, asked: Asked, connection: ClientConnection, operator: bool) -> Walk:
-        name, dry_run = asked["name"], asked.get("dry_run", False)
         if do in ACTS:
             answer = yield from self._work_or_act(overview, asked, connection.client_id, None if operator else connection.client_id)
-        elif do == "recover":
-            answer = overview.recover(name, dry_run)
-        elif do == "purge":
-            answer = yield from overview.purge(name, dry_run)
-        elif do == "edit":
-            answer = overview.kept.edit(name, asked["position"], asked.get("payload"), asked.get("properties", {}))
-        elif do == "distribute":
-            publish = partial(self._publish, connection)
-            answer = yield from overview.kept.distribute(name, asked.get("from", 1), asked["last"], asked["to"], publish)
         else:
-            answer = yield from overview.redrive(name, asked.get("to"), asked.get("position"), dry_run)
-        if not dry_run:
-            _note(connection, asked)
+            answer = yield from self._deed(overview, asked, partial(self._publish, connection))
+        if not asked.get("dry_run"):
+            self._note(connection, asked)
         return answer
+
+    def _deed(self, overview: Overview, asked: Asked, publish: Callable[[Run], bool]) -> Walk:
+        """What operators and administrators do with messages of a queue that has its home here."""
+        do, name, dry_run = asked["do"], asked["name"], asked.get("dry_run", False)
+        if do in ACTS:
+            if dry_run:
+                return overview.look_at(name, asked["position"])
+            return overview.act(name, do, asked["position"], asked.get("member", ""), None, asked.get("priority", 0))
+        if do == "recover":
+            return overview.recover(name, dry_run)
+        if do == "purge":
+            return (yield from overview.purge(name, dry_run))
+        if do == "redrive":
+            return (yield from overview.redrive(name, asked.get("to"), asked.get("position"), dry_run))
+        if dry_run:
+            return {"queue": overview.queue(name).name}
+        if do == "edit":
+            return overview.kept.edit(name, asked["position"], asked.get("payload"), asked.get("properties", {}))
+        return (yield from overview.kept.distribute(name, asked.get("from", 1), asked["last"], asked["to"], publish))
 
     def _publish(self, connection: Connection, run: Run) -> bool:
         """Publish a copy for a client that may publish there. False: there is no room. Raises UsageError."""
@@ -342,31 +382,46 @@ class QueueTopic:
             raise UsageError(f'"to": {text}')
         return self.accept(run, route)
 
-    def _change(self, do: str, asked: Asked, connection: Connection, send: Callable[[bytes], None]) -> None:
-        """Declare or delete a queue; the answer follows when that is kept."""
+    def _change(self, do: str, asked: Asked, respond: Callable[[dict[str, Any]], None]) -> None:
+        """Declare, move, delete or pause a queue; the answer follows when that is kept."""
         declarations, name, dry_run = self.declarations, asked["name"], asked.get("dry_run", False)
         if declarations is None:
             raise UsageError(NO_QUEUES)
-
-        def respond(found: dict[str, Any]) -> None:
-            if not dry_run and "error" not in found:
-                _note(connection, asked)
-            self._say(found, send)
-
         if do == "declare":
             declarations.declare(name, asked.get("settings", {}), dry_run, respond)
         elif do == "store":
             declarations.move(name, asked["store"], dry_run, respond)
+        elif do in ("pause", "resume"):
+            declarations.pause(name, do == "pause", dry_run, respond)
         else:
             declarations.delete(name, asked.get("force", False), dry_run, respond)
 
+    def _changed(self, connection: Connection, asked: Asked, send: Callable[[bytes], None], found: dict[str, Any]) -> None:
+        """A queue is changed, or not."""
+        if not asked.get("dry_run") and "error" not in found:
+            self._note(connection, asked)
+        self._say(found, send)
 
-def _note(connection: Connection, asked: Asked) -> None:
-    """Somebody has changed something."""
-    if connection.context.journal is not None:
-        connection.context.journal.managed(connection, "queues", **_audited(asked))
-    who = quoted(connection.client_id), quoted(connection.user), connection.address
-    log.warning("event=queue-changed do=%s name=%s client=%s user=%s address=%s", asked["do"], quoted(asked["name"]), *who)
+    def _note(self, connection: Connection, asked: Asked) -> None:
+        """Somebody has changed something."""
+        if self._context.journal is not None:
+            self._context.journal.managed(connection, "queues", **_audited(asked))
+        do, name = asked["do"], asked["name"]
+        who = quoted(connection.client_id), quoted(connection.user), connection.address
+        log.warning("event=queue-changed do=%s name=%s client=%s user=%s address=%s", do, quoted(name), *who)
+        client = {"client": connection.client_id, "user": connection.user, "address": connection.address}
+        self._context.event("queues", {"event": do, "queue": name, **client})
+
+
+def _no_topics(run: Run) -> bool:
+    """Who publishes copies at a topic has to be a client here, whose rules are known."""
+    raise UsageError("to: copies go to a topic only at the home of the queue: ask there")
+
+
+def _written(found: dict[str, Any]) -> str:
+    """The queue whose commit an answer waits for."""
+    to = str(found.get("to", ""))
+    return to[len(PREFIX) :] if to.startswith(PREFIX) else str(found["queue"])
 
 
 def _audited(asked: Asked) -> Asked:

@@ -15,6 +15,10 @@ class HttpAddress(NamedTuple):
     port: int
     tls: bool = False
 
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' * self.tls}://{host}:{self.port}"
+
 
 def http_address(section: Section, key: str, schemes: tuple[str, ...] = ("http",)) -> HttpAddress:
     """The address under a key, as `http://127.0.0.1:9883`. Raises ConfigError."""

@@ -28,6 +28,7 @@ SHOWN: dict[str, tuple[str, ...]] = {  # the columns of a list that are shown un
         "expired",
         "dead",
         "refused",
+        "paused",
     ),
     "queue-members": ("queue", "member", "active", "in_flight", "subscriber"),
     "queue-messages": ("position", "state", "publisher", "age", "priority", "bytes", "deliveries", "subscribers"),

@@ -19,7 +19,7 @@ TOPIC = "$mqmesh/queues"
 USE = (
     "give ls, show NAME, peek NAME, read NAME, needed NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, recover NAME, "
     "reveal|withdraw|expire|edit NAME POSITION, priority NAME POSITION 0-9, again NAME POSITION MEMBER, "
-    "distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME, move NAME --store STORE, "
+    "distribute NAME TO, pause|resume NAME, declare NAME [KEY=VALUE]..., delete NAME, move NAME --store STORE, "
     "archive ls FOLDER, archive read FOLDER NAME"
 )
 SHAPES = {  # word -> keys of what follows it; the last in brackets may be left out
@@ -32,6 +32,8 @@ SHAPES = {  # word -> keys of what follows it; the last in brackets may be left 
     "redrive": ("name", "[to]"),
     "purge": ("name",),
     "recover": ("name",),
+    "pause": ("name",),
+    "resume": ("name",),
     "declare": ("name",),
     "delete": ("name",),
     "move": ("name",),
@@ -59,7 +61,7 @@ def queue(
     chosen: QueueOptions,
     options: ConnectionOptions,
 ) -> None:
-    """Show queues, what is in them and what became of a message; redrive, purge, declare, delete.
+    """Show queues, what is in them and what became of a message; redrive, purge, pause, declare, delete; here or at other sites.
 
     \b
     To look
@@ -82,7 +84,9 @@ def queue(
       mqmesh queue purge orders --dry-run     how many would be withdrawn
       mqmesh queue recover billing            finish what a failure left
       mqmesh queue distribute orders again/orders --from 17 --last 20
+      mqmesh queue redrive orders-dead --at lyon   at another site
     Queues
+      mqmesh queue pause orders               members get no more; then resume
       mqmesh queue declare orders deliveries=5 dead_letters=orders-dead
       mqmesh queue delete orders --force      with the messages in it
       mqmesh queue move orders --store lmdb   while it is worked
@@ -99,9 +103,11 @@ def queue(
         return
     request = request_of(words)
     if chosen.at is not None:
-        from .elsewhere import look
+        from .elsewhere import act, looks
 
-        look(request, chosen, options)
+        if not looks(request, chosen, options):
+            complete(request, chosen)
+            act(request, chosen, options)
         return
     complete(request, chosen)
     answer = _answer(request, options)

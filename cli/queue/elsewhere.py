@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..management.asking import request as ask
 from ..management.asking import sites_of
+from ..management.command import act as act_at
 from ..management.command import show_rows
 from ..management.view import absent, table
 from ..output import FAILED, WRONG_USE, fail
@@ -16,23 +17,47 @@ if TYPE_CHECKING:
     from .options import QueueOptions
 
 ASKED = {"list": "queues", "show": "queues", "peek": "queue-messages", "trace": "queue-states"}  # request -> list of management
+ACTIONS = {  # request -> action of management
+    **{do: f"{do}-queue" for do in ("pause", "resume", "purge", "redrive", "recover", "declare", "delete")},
+    **{do: f"{do}-message" for do in ("reveal", "withdraw", "expire", "edit")},
+    "store": "move-queue",
+    "again": "redeliver-message",
+    "priority": "set-priority",
+    "distribute": "copy-messages",
+}
+HOME = "queue: {0} goes to the home of the queue by itself: leave out --at"
 MOST = 1000  # queues, or states of a message
 
 
-def look(request: dict[str, Any], chosen: QueueOptions, options: ConnectionOptions) -> None:
-    """Print what is asked. request: as for the broker itself. chosen: `at` says of which sites."""
+def looks(request: dict[str, Any], chosen: QueueOptions, options: ConnectionOptions) -> bool:
+    """Print what is asked, if that changes nothing. request: as for the broker itself. chosen: `at` says of which sites."""
     do, name, at = request["do"], request.get("name"), str(chosen.at)
+    if do in ACTIONS:
+        return False
     if do not in ASKED:
-        raise fail(f"queue: --at goes with ls, show, peek and trace: ask a broker of the site itself for {do}", WRONG_USE)
+        raise fail(HOME.format(do), WRONG_USE)
     if do == "show":
         _show(str(name), at, chosen.as_json, options)
-        return
+        return True
     asked: dict[str, Any] = {"list": ASKED[do], **sites_of(at)}
     if do == "peek":
         asked |= {"where": {"queue": name, "position": f">={chosen.begin}"}, "payload": chosen.payload}
     elif do == "trace":
         asked["where"] = {"queue": name, "position": request["position"]}
     show_rows(asked["list"], asked, None, chosen.most if do == "peek" else MOST, chosen.as_json, options)
+    return True
+
+
+def act(request: dict[str, Any], chosen: QueueOptions, options: ConnectionOptions) -> None:
+    """Have a site do what is asked, and print what it says. request: as for the broker itself."""
+    asked = {key: value for key, value in request.items() if key not in ("name", "dry_run")}
+    asked |= {"do": ACTIONS[request["do"]], "queue": request["name"]}
+    if request["do"] == "distribute":
+        name = str(request["to"]).removeprefix("$queue/")
+        if "/" in name:
+            raise fail(f"queue: distribute: {request['to']}: with --at copies go to a queue of that site, as '$queue/again'", WRONG_USE)
+        asked["to"] = name
+    act_at(asked, chosen.at, chosen.dry_run, chosen.as_json, options)
 
 
 def _show(name: str, at: str, as_json: bool, options: ConnectionOptions) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from ..output import WRONG_USE, fail
 
-REHEARSED = ("purge", "redrive", "recover", "declare", "delete", "move")  # take --dry-run
+REHEARSED = ("purge", "redrive", "recover", "pause", "resume", "declare", "delete", "move")  # take --dry-run
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class QueueOptions:
     file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="With edit: the file that is the new payload.")] = None
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="SITE", help="With ls, show, peek, trace: of other sites; several with commas, or '*' for all."),
+        typer.Option("--at", metavar="SITE", help="Name or number of another site; several with commas, or '*' for all."),
     ] = None
     payload: Annotated[bool, typer.Option("--payload", help="With peek --at: with payloads, for payload readers.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help=f"With {', '.join(REHEARSED)}: only say what would be done.")] = False
@@ -59,7 +59,7 @@ def complete(request: dict[str, Any], chosen: QueueOptions) -> None:
     if do == "edit":
         request["payload"] = b64encode(_payload(chosen)).decode()
     if chosen.dry_run:
-        if word not in REHEARSED:
+        if word not in REHEARSED and chosen.at is None:
             raise fail(f"queue: --dry-run goes with {', '.join(REHEARSED)}: leave it out with {word}", WRONG_USE)
         request["dry_run"] = True
     if do == "store":

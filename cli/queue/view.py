@@ -18,7 +18,8 @@ def table(answer: dict[str, Any]) -> str:
     for one in answer["queues"]:
         counts = [_count(one, key) for key in ("waiting", "in_flight", "members")]
         totals = [_count(one, key) for key in ("put", "done", "returned", "dead")]
-        rows.append((name_of(one["name"]), _plain(one.get("site")), _plain(one.get("plan")), *counts, moment(one.get("oldest")), *totals))
+        plan = _plain(one.get("plan")) + (", paused" if one.get("paused") else "")
+        rows.append((name_of(one["name"]), _plain(one.get("site")), plan, *counts, moment(one.get("oldest")), *totals))
     return "\n".join(lines(rows, right={3, 4, 5, 7, 8, 9, 10})) if len(rows) > 1 else "no queues"
 
 
@@ -33,6 +34,7 @@ def details(answer: dict[str, Any]) -> str:
         ("waiting", f"{_count(one, 'waiting')}, the oldest since {moment(one.get('oldest'))}"),
         ("in flight", _count(one, "in_flight")),
         ("dead letters", _plain(one.get("dead_letters"))),
+        *([("paused", "yes: members get no more")] if one.get("paused") else []),
         ("since the start", ", ".join(f"{_count(one, key)} {key}" for key in totals)),
         ("declared", _plain(one.get("declared"))),
         ("store", _store(one)),
@@ -137,6 +139,8 @@ def done(answer: dict[str, Any]) -> str:
         return f"{'would be ' * bool(would)}put right: {counts}, {answer['cleaned']:,} taken back from members that are gone"
     if "edited" in answer:
         return f"message {answer['position']} is in the place of message {answer['edited']}"
+    if "paused" in answer:
+        return f"queue {name_of(answer['queue'])}{would or ' is'} {'paused' if answer['paused'] else 'worked again'}"
     if "declared" in answer:
         return f"queue {name_of(answer['queue'])}{would or ' is'} declared"
     if "store" in answer and "queues" in answer:

@@ -85,8 +85,8 @@ MESH = {"name": "m", "key": KEY}
         ({"listen": "mqtt://h:1"}, 'F: listen = "mqtt://h:1": give a list such as ["mqtt://127.0.0.1:1883"]'),
         ({"http": {}}, 'F: http.listen is missing: give the address, as "http://127.0.0.1:9883"'),
         (
-            {"http": {"listen": "https://h:1"}},
-            'F: http.listen = "https://h:1": give the address, as "http://127.0.0.1:9883"',
+            {"http": {"listen": "ws://h:1"}},
+            'F: http.listen = "ws://h:1": give the address, as "http://127.0.0.1:9883"',
         ),
         ({"http": {"listen": "http://h"}}, 'F: http.listen = "http://h": give the address, as "http://127.0.0.1:9883"'),
         ({"http": {"listen": "http://h:1/x"}}, 'F: http.listen = "http://h:1/x": give the address, as "http://127.0.0.1:9883"'),

@@ -211,6 +211,10 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
         assert "not at an end" in (await command(site, "delete", "new", status=1))[-1]
         assert await command(site, "delete", "new", "--force", "--dry-run") == ["queue new would be deleted, with 1 message"]
         assert await command(site, "delete", "new", "--force") == ["queue new is deleted, with 1 message"]
+        assert await command(site, "pause", "orders", "--dry-run") == ["queue orders would be paused"]
+        assert await command(site, "pause", "orders") == ["queue orders is paused"]
+        assert cells((await command(site, "ls"))[2])[:3] == ["orders", "site0", "pool, paused"]
+        assert await command(site, "resume", "orders") == ["queue orders is worked again"]
         assert "--force goes with delete" in (await command(site, "purge", "orders", "--force", status=2))[-1]
     async with Site() as site:
         assert "has no queues" in (await command(site, status=1))[-1]
@@ -239,7 +243,14 @@ async def test_queues_of_other_sites(tmp_path: Path) -> None:
                 ["shop", "publisher", state] for state in ("PUT", "REVEALED", "JOURNALLED")
             ]
             assert "there is no queue 'none' at site2" in (await command(one, "show", "none", "--at", "site2", status=1))[-1]
-            assert "--at goes with" in (await command(one, "purge", "orders", "--at", "site2", status=2))[-1]
+            assert "leave out --at" in (await command(one, "read", "orders", "--at", "site2", status=2))[-1]
+            text = "1 message of queue orders are withdrawn"
+            assert await command(one, "purge", "orders", "--at", "site2", "--dry-run") == [f"site2: would: {text}"]
+            assert await command(one, "purge", "orders", "--at", "site2") == [f"site2: {text}"]
+            assert await command(one, "declare", "new", "deliveries=3", "--at", "2") == ["site2: queue new is declared"]
+            assert "site1: this broker has no queues" in (await command(one, "pause", "new", "--at", "*", status=1))[-1]
+            assert (await command(one, "ls", "--at", "2"))[1].split()[-1] == "yes", "site2 has paused it"
+            assert "to a queue of that site" in (await command(one, "distribute", "new", "a/b", "--last", 1, "--at", "2", status=2))[-1]
 
 
 def test_tables_take_what_strangers_choose() -> None:

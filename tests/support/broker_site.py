@@ -24,6 +24,7 @@ from mqmesh.broker.hooks import Hooks
 from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.server import Broker
+from mqmesh.broker.settings.http import HttpAddress
 from mqmesh.broker.transport.websocket.client import dial
 from mqmesh.mqtt import packets
 from mqmesh.mqtt.codec import encode
@@ -246,7 +247,7 @@ class Site:
         tls: TlsSettings | None = None,
         store: Store | None = None,
         mesh: tuple[int, MeshSettings] | None = None,
-        http: tuple[str, int] | None = None,
+        http: tuple[str, int] | tuple[str, int, bool] | None = None,
         access: AccessSettings | None = None,
         origins: tuple[str, ...] = (),
         metabroker: MetabrokerSettings | None = None,
@@ -260,7 +261,15 @@ class Site:
         self.context: ssl.SSLContext | None = None  # with which clients connect
         number, settings = mesh or (0, None)
         limited = replace(Limits(), **limits)
-        config = BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls, http=http)
+        config = BrokerConfig(
+            f"site{number}",
+            number,
+            listen=[listen],
+            mesh=settings,
+            limits=limited,
+            tls=tls,
+            http=HttpAddress(*http) if http is not None else None,
+        )
         config.websocket = WebSocketSettings(list(origins))
         config.access = access
         config.journal = journal

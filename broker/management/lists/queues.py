@@ -46,6 +46,7 @@ def queues_of(site: Site) -> Listing:
             Field("oldest", NUMBER, lambda one: _age(site, one.oldest)),
             Field("bytes", NUMBER, attrgetter("size"), attrgetter("size")),
             *(Field(name, NUMBER, _counter(name)) for name in COUNTED),
+            Field("paused", FLAG, lambda one: site.queues is not None and one.name in site.queues.settings.paused),
             Field("dead_letters", TEXT, lambda one: one.rules.dead_letters or None),
             Field("store", TEXT, lambda one: _store_of(site, one)),
             Field("declared", TEXT, lambda one: "by a request" if _by_request(site, one.name) else "in the file"),

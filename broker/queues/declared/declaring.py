@@ -1,4 +1,4 @@
-"""Queues that are declared and deleted by requests while the broker runs (docs/queues.md, "To declare by a request").
+"""Queues that are declared, deleted and paused by requests while the broker runs (docs/queues.md, "To declare by a request").
 
 They stand in a file beside the log, `declared.json`, which is replaced as a whole: a queue is declared or it is not, whenever the broker is
 killed. The file is written in a thread; one change follows the other. What the broker's own file declares is not changed here, and its
@@ -7,6 +7,7 @@ settings count where both declare a queue.
     declare    the file is written, then the queue is there, then the answer
     move       the other store is in use, the file is written, then the answer; then the queue goes there
     delete     nobody puts any more, the file is written, what is in the queue is withdrawn, its commit, then the answer
+    pause      the file is written, then members get no more, then the answer
 """
 
 from __future__ import annotations
@@ -41,24 +42,27 @@ Respond = Callable[[dict[str, Any]], None]
 
 
 class Declared:
-    """The file. tables: settings by the queue's name, as they were asked for."""
+    """The file. tables: settings by the queue's name, as they were asked for. paused: names of queues, those of the broker's file too."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "declared.json"
         self.tables: dict[str, dict[str, Any]] = {}
+        self.paused: frozenset[str] = frozenset()
 
     def read(self, settings: QueueSettings) -> None:
         """Add what is declared to the queues of the broker's file. Raises OSError, ConfigError."""
         try:
-            found = dict(json.loads(self.path.read_text(encoding="utf-8"))["queues"])
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            found, self.paused = dict(content["queues"]), frozenset(map(str, content.get("paused", ())))
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ConfigError(
                 str(self.path), "", MISSING, "cannot be read: restore a copy, or remove it and declare the queues again"
             ) from None
         section = Section(str(self.path), found)
         self.tables = dict(section.table)
+        settings.paused.update(self.paused)
         fresh = []
         for name in self.tables:
             if name in settings.rules and name not in settings.declared:
@@ -72,9 +76,10 @@ class Declared:
                 raise section.section(name).error("dead_letters", wrong)
         settings.declared.update(fresh)
 
-    def write(self, tables: Mapping[str, Any]) -> None:
+    def write(self, tables: Mapping[str, Any], paused: frozenset[str]) -> None:
         """Replace it. Blocks. Raises OSError."""
-        replace_file(self.path, json.dumps({"queues": tables}, sort_keys=True))
+        content = {"queues": tables, **({"paused": sorted(paused)} if paused else {})}
+        replace_file(self.path, json.dumps(content, sort_keys=True))
 
 
 class Declarations:
@@ -104,9 +109,12 @@ class Declarations:
             self._work[0]()
         context.flush()
 
-    def _write(self, tables: dict[str, dict[str, Any]], then: Callable[[OSError | None], None]) -> None:
-        """Have the file written; then: called in the loop, with the error."""
+    def _write(
+        self, tables: dict[str, dict[str, Any]], then: Callable[[OSError | None], None], paused: frozenset[str] | None = None
+    ) -> None:
+        """Have the file written; then: called in the loop, with the error. paused: other than before."""
         context = self._queues.context
+        now_paused = self._file.paused if paused is None else paused
 
         def done(future: Any) -> None:
             if future.cancelled() or context.stopping:
@@ -114,11 +122,11 @@ class Declarations:
             context.refresh()
             error = future.exception()
             if error is None:
-                self._file.tables = tables
+                self._file.tables, self._file.paused = tables, now_paused
             then(error)
             context.flush()
 
-        context.loop.run_in_executor(None, self._file.write, tables).add_done_callback(done)
+        context.loop.run_in_executor(None, self._file.write, tables, now_paused).add_done_callback(done)
 
     # ---- declare
 
@@ -235,6 +243,32 @@ class Declarations:
         tables = self._file.tables
         self._write({**tables, **{one: {**tables[one], "store": store} for one in group}}, written)
 
+    # ---- pause
+
+    def pause(self, name: str, paused: bool, dry_run: bool, respond: Respond) -> None:
+        """Members get no more of a queue, or get messages again; also after a restart."""
+        settings = self._queues.settings
+        if name not in settings.rules and name not in settings.shared:
+            raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
+        self._check_lasts(name)
+        answer = {"queue": name, "paused": paused, "dry_run": dry_run}
+        if dry_run:
+            respond(answer)
+        else:
+            self._then(partial(self._pause, name, respond, answer))
+
+    def _pause(self, name: str, respond: Respond, answer: dict[str, Any]) -> None:
+        def written(error: OSError | None) -> None:
+            self._done()
+            if error is not None:
+                respond({"error": f"queue {name!r} stays as it was: {self._file.path.name} cannot be written: {error.strerror or error}"})
+                return
+            self._queues.pause(name, answer["paused"])
+            respond(answer)
+
+        paused = self._file.paused | {name} if answer["paused"] else self._file.paused - {name}
+        self._write(self._file.tables, written, paused)
+
     # ---- delete
 
     def delete(self, name: str, force: bool, dry_run: bool, respond: Respond) -> None:
@@ -267,6 +301,7 @@ class Declarations:
 
         def written(error: OSError | None) -> None:
             if error is not None:
+                settings.paused.update(self._file.paused & {name})
                 queues.begin(name, rules, settings.subscribers.get(name, []))
                 settings.declared.add(name)
                 self._done()
@@ -283,7 +318,8 @@ class Declarations:
         rules = settings.rules[name]
         settings.declared.discard(name)
         queues.end(name)
-        self._write({one: table for one, table in self._file.tables.items() if one != name}, written)
+        settings.paused.discard(name)
+        self._write({one: table for one, table in self._file.tables.items() if one != name}, written, self._file.paused - {name})
 
     def _empty(self, name: str, answer: dict[str, Any], respond: Respond, refused: str | None) -> None:
         """Everything that was put is in the queue now, nobody has any of it, and nothing more comes: it goes, in turns."""

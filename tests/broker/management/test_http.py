@@ -6,6 +6,8 @@ import asyncio
 import base64
 import http.client
 import json
+import ssl
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +19,11 @@ from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth.roles import ManagementSettings
 from mqmesh.broker.config import parse
 from mqmesh.broker.management import http as face
+from mqmesh.broker.server import StartError
+from mqmesh.broker.settings.http import HttpAddress
 from starlette.applications import Starlette
 from support.broker_site import Site
+from support.certificates import Certificates
 from support.management import EVERYBODY, role
 from support.services import PATIENCE
 
@@ -26,12 +31,17 @@ ANY = ("127.0.0.1", 0)
 JSON = {"Content-Type": "application/json"}
 
 
-async def fetch(site: Site, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-    """Status and body."""
+async def fetch(
+    site: Site, method: str, path: str, body: object = None, tls: ssl.SSLContext | None = None, **headers: str
+) -> tuple[int, Any]:
+    """Status and body. tls: whom to believe, where the listener has a certificate."""
     address = urlsplit(site.broker.http.url)
 
     def ask() -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=PATIENCE)
+        if tls is None:
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=PATIENCE)
+        else:
+            connection = http.client.HTTPSConnection(address.hostname, address.port, timeout=PATIENCE, context=tls)
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         connection.request(method, path, sent, {**(JSON if body is not None else {}), **named})
@@ -96,12 +106,38 @@ async def test_pages_of_browsers_and_odd_requests_are_refused() -> None:
 
 async def test_loopback_only() -> None:
     async with Site(management=EVERYBODY) as site:
-        routes = face.management_routes(site.broker.site, site.broker.management, "0.0.0.0")
+        routes = face.management_routes(site.broker.site, site.broker.management, HttpAddress("0.0.0.0", 1))
         request = SimpleNamespace(headers={}, url=SimpleNamespace(hostname="127.0.0.1"))
         endpoint: Any = Starlette(routes=routes).routes[0]
-        with pytest.raises(face.HttpRefused, match="loopback listener"):
+        with pytest.raises(face.HttpRefused, match="in the clear"):
             endpoint.endpoint.__self__._check(request)
     assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "example.com")] == [True] * 3 + [False] * 2
+
+
+async def test_from_elsewhere_with_tls(tmp_path: Path) -> None:
+    """The name in Host may be any then, and pages of browsers are refused as before."""
+    certificates = Certificates(tmp_path)
+    certificates.make("broker")
+    passwords.change(tmp_path / "users", "ops", b"pw")
+    config = parse({"access": {"users": "users", "anonymous": True, "operators": ["ops"]}}, "F", tmp_path)
+    tls = certificates.settings("broker")
+    async with Site(http=("0.0.0.0", 0, True), tls=tls, access=config.access) as site:
+        assert site.broker.http.url.startswith("https://0.0.0.0:")
+        context = ssl.create_default_context(cafile=str(certificates.ca))
+        context.check_hostname = False
+        ops = {"Authorization": basic("ops", "pw")}
+        for headers, expected in (
+            ({**ops, "Host": "broker.example.com"}, 200),
+            ({**ops, "Origin": "https://broker.example.com"}, 403),
+            ({"Authorization": basic("ops", "wrong")}, 401),
+            ({}, 401),
+        ):
+            status, _ = await fetch(site, "GET", "/manage/clients", tls=context, **headers)
+            assert status == expected, headers
+    with pytest.raises(StartError, match="without a password"):
+        await Site(http=("127.0.0.1", 0, True), tls=replace(tls, key_password_file=tmp_path / "users")).broker.start()
+    with pytest.raises(StartError, match="needs the broker's certificate"):
+        await Site(http=("127.0.0.1", 0, True)).broker.start()
 
 
 async def test_the_description_names_what_there_is() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from mqmesh.broker.auth.roles import NAMES, Grant, ManagementSettings, Role
 from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.management.queue_deeds import DEEDS
 from mqmesh.broker.recipients.settings import RecipientSettings
 from support.broker_site import Client, Site, until
 from support.management import ask
@@ -20,6 +21,8 @@ NEEDED = {"routes": {"topic": "a"}, "queue-messages": {"queue": "a"}, "queue-sta
 ACTIONS = {  # action -> role that it takes
     **dict.fromkeys(("disconnect", "end-session", "drain", "resume"), "operator"),
     **dict.fromkeys(("hold-recipient", "resume-recipient", "defunct-recipient", "move-recipient"), "operator"),
+    **dict.fromkeys((deed.name for deed in DEEDS if deed.name not in ("move-queue", "edit-message")), "operator"),
+    **dict.fromkeys(("move-queue", "edit-message"), "administrator"),
     **dict.fromkeys(("delete-retained", "set-log-level", "reload"), "administrator"),
     **dict.fromkeys(("forget", "rekey", "leave", "add-peer", "remove-peer", "set-cost"), "administrator"),
 }
@@ -73,7 +76,7 @@ async def test_every_request(role: str, believes: str) -> None:
             for name, takes in ACTIONS.items():
                 if site == "site1" and name.endswith("-recipient"):
                     continue  # it watches none
-                values = {"name": "x", "client": "x", "topic": "x"}
+                values = {"name": "x", "client": "x", "topic": "x", "queue": "x", "to": "x"}
                 answer = await allowed(client, site, do_=name, dry_run=True, **values)
                 assert answer is (here and takes in does), (site, name)
     finally:
