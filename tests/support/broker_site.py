@@ -261,15 +261,8 @@ class Site:
         self.context: ssl.SSLContext | None = None  # with which clients connect
         number, settings = mesh or (0, None)
         limited = replace(Limits(), **limits)
-        config = BrokerConfig(
-            f"site{number}",
-            number,
-            listen=[listen],
-            mesh=settings,
-            limits=limited,
-            tls=tls,
-            http=HttpAddress(*http) if http is not None else None,
-        )
+        config = BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls)
+        config.http = HttpAddress(*http) if http is not None else None
         config.websocket = WebSocketSettings(list(origins))
         config.access = access
         config.journal = journal

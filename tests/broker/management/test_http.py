@@ -17,7 +17,7 @@ import pytest
 from mqmesh.base.address import is_loopback
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth.roles import ManagementSettings
-from mqmesh.broker.config import parse
+from mqmesh.broker.config import TlsSettings, parse
 from mqmesh.broker.management import http as face
 from mqmesh.broker.server import StartError
 from mqmesh.broker.settings.http import HttpAddress
@@ -117,10 +117,10 @@ async def test_loopback_only() -> None:
 async def test_from_elsewhere_with_tls(tmp_path: Path) -> None:
     """The name in Host may be any then, and pages of browsers are refused as before."""
     certificates = Certificates(tmp_path)
-    certificates.make("broker")
+    certificates.broker("broker")
     passwords.change(tmp_path / "users", "ops", b"pw")
     config = parse({"access": {"users": "users", "anonymous": True, "operators": ["ops"]}}, "F", tmp_path)
-    tls = certificates.settings("broker")
+    tls = TlsSettings(certificates.certificate("broker"), certificates.key("broker"), ca=certificates.ca)
     async with Site(http=("0.0.0.0", 0, True), tls=tls, access=config.access) as site:
         assert site.broker.http.url.startswith("https://0.0.0.0:")
         context = ssl.create_default_context(cafile=str(certificates.ca))
