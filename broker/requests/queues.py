@@ -178,7 +178,10 @@ class QueueTopic:
         except UsageError as error:
             self._say({"error": str(error)}, send)
             return
-        self._later(self._worked(steps, partial(self._say, send=send)))
+        self._away.append(self._worked(steps, partial(self._say, send=send)))
+        if len(self._away) == 1:
+            turns = self._context.turns
+            turns.run(turns.broker, self._work_away(), "work=queue-requests")
 
     def order(self, asked: Asked, respond: Callable[[dict[str, Any]], None]) -> None:
         """Do what an operator says who is a client somewhere in the mesh: `ACTS`, `DEEDS` and `CHANGES`; copies go to queues only.
@@ -204,14 +207,8 @@ class QueueTopic:
             except UsageError as error:  # the queue is deleted meanwhile
                 respond({"error": str(error)})
 
-        self._later(self._worked(self._deed(overview, asked, _no_topics), done))
-
-    def _later(self, steps: Iterator[None]) -> None:
-        """Do something for somebody who is no client here, after what was asked before."""
-        self._away.append(steps)
-        if len(self._away) == 1:
-            turns = self._context.turns
-            turns.run(turns.broker, self._work_away(), "work=queue-requests")
+        turns = self._context.turns
+        turns.run(turns.broker, self._worked(self._deed(overview, asked, _no_topics), done), f"do={do} work=queue-orders")
 
     def _steps_for(self, overview: Overview, origin: int, client: str, asked: Asked) -> Walk:
         do, name = asked["do"], asked["name"]
@@ -222,7 +219,7 @@ class QueueTopic:
         return self._work_or_act(overview, asked, overview.member(name, client, origin), client)
 
     def _work_away(self) -> Iterator[None]:
-        """Do what was asked from elsewhere, in that order."""
+        """Do what clients of other sites have asked, in that order."""
         while self._away:
             yield from self._away[0]
             self._away.popleft()
