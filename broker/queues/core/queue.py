@@ -26,7 +26,7 @@ from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .selection import Fits, Found, Selection
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
-from .stock import MOST_LANES, PRIORITY, Member, Move, Stock, expires_at
+from .stock import MIXED, MOST_LANES, PRIORITY, Member, Move, Stock, expires_at
 
 BLOCK_MAX = 8192  # messages that gather in one block
 BLOCK_BYTES = 4 << 20  # of payloads, from which on no more gather in it
@@ -50,8 +50,8 @@ class Queue(Stock):
 
     subscribers: names that a plan "all" gives each message to. changed: those that came or went, to be written. moves: to be written.
     dead: to be put into the queue of dead letters, in the same commit. waiting, held: messages,
-    counted for each group. size: bytes of payloads in blocks that are not at an end. mixed: priorities
-    are in use.
+    counted for each group. size: bytes of payloads in blocks that are not at an end. mixed: priorities are in use: until so many messages
+    come without.
     """
 
     # ---- members
@@ -550,7 +550,8 @@ class Queue(Stock):
         block.priorities[index] = priority
         if priority == block.key.priority:
             del block.priorities[index]
-        self.mixed = self.mixed or priority != DEFAULT_PRIORITY
+        if priority != DEFAULT_PRIORITY:
+            self.mixed = MIXED
         for part in block.parts:
             if part.states[index] == APART:
                 self.free_again(part, index)

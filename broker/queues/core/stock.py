@@ -21,6 +21,7 @@ from .timers import Timers
 
 _IS_OPEN = bytes(state in OPEN_BYTES for state in range(256))
 KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not use a message of them
+MIXED = 10_000  # messages without a priority in a row, after which a queue is taken for one without priorities
 MOST_LANES = 1024  # groups that plans of publishers may make, beside those of subscribers
 SECOND, SOON = 1000, 10_000  # milliseconds
 PRIORITY = 20  # and more: the state of a move that gives messages another priority
@@ -106,7 +107,7 @@ class Stock:
         self._firsts = Order()
         self._kept_firsts = Order()
         self._timers: Timers[Block | tuple[Part, int, int]] = Timers()
-        self.mixed = False
+        self.mixed = 0
         self._highest = NOBODY  # number of a member
         self._active: dict[Member, None] = {}  # in the order in which they came
 
@@ -185,7 +186,7 @@ class Stock:
         self.waiting += block.left
         self.size += block.size
         self.memory += block.weigh()
-        self.mixed = self.mixed or key.priority != DEFAULT_PRIORITY
+        self.mixed = MIXED if key.priority != DEFAULT_PRIORITY else max(0, self.mixed - block.count)
         self.blocks[block.first] = block
         self._firsts.add(block.first)
         if due:

@@ -24,7 +24,7 @@ from mqmesh.broker.queues.core.states import (
     act,
     step,
 )
-from mqmesh.broker.queues.core.stock import Move
+from mqmesh.broker.queues.core.stock import MIXED, Move
 
 MEMBERS = ("a", "b", "c")
 PLANS = ("pool", "all", "a | b, c", "a > b > c")
@@ -376,6 +376,19 @@ def test_priority_goes_first_and_order_stays_within_one() -> None:
     for priority in (4, 9, 0, 9, 4):
         put(queue, b"%d" % priority, b"+%d" % priority, priority=priority)
     assert bodies(queue.take(member, 99, 1)) == [b"9", b"+9", b"9", b"+9", b"4", b"+4", b"4", b"+4", b"0", b"+0"]
+
+
+def test_a_queue_has_priorities_until_many_messages_came_without() -> None:
+    queue = Queue("q", Rules())
+    put(queue, b"1")
+    assert not queue.mixed
+    put(queue, b"2", priority=5)
+    put(queue, *[b""] * (MIXED - 1))
+    assert queue.mixed, "its members get few messages each, so that one with a priority overtakes most of them"
+    put(queue, b"3")
+    assert not queue.mixed
+    put(queue, b"4", priority=9)
+    assert queue.mixed
 
 
 def test_q14_a_waiting_message_has_another_priority() -> None:
