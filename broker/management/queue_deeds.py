@@ -47,7 +47,7 @@ def _message(found: Found, queue: str) -> str:
 
 def _redriven(found: Found, queue: str) -> str:
     left = f"; some stay: {found['left']}" if "left" in found else ""
-    return f"{counted(found['redriven'], 'message')} of queue {queue} go back{left}"
+    return f"back from queue {queue}: {counted(found['redriven'], 'message')}{left}"
 
 
 def _recovered(found: Found, queue: str) -> str:
@@ -65,7 +65,7 @@ def _copied(found: Found, queue: str) -> str:
         return f"messages of queue {queue} are copied"
     more = f"; go on from {found['more']}" if found["more"] is not None else ""
     why = f": {found['refused']}" if "refused" in found else ""
-    return f"{counted(found['distributed'], 'message')} of queue {queue} are copied to {quoted(found['to'])}{more}{why}"
+    return f"copied from queue {queue} to {quoted(found['to'])}: {counted(found['distributed'], 'message')}{more}{why}"
 
 
 DEEDS = (
@@ -73,7 +73,7 @@ DEEDS = (
     Deed("resume-queue", "resume", "they get messages again", OPERATOR, QUEUE, lambda found, queue: f"queue {queue} is not paused"),
     Deed(
         *("purge-queue", "purge", "what nobody has is withdrawn", OPERATOR, QUEUE),
-        lambda found, queue: f"{counted(found['purged'], 'message')} of queue {queue} are withdrawn",
+        lambda found, queue: f"withdrawn from queue {queue}: {counted(found['purged'], 'message')}",
     ),
     Deed(
         *("redrive-queue", "redrive", "dead letters go back to where they come from, or to another queue", OPERATOR),

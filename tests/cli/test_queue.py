@@ -244,7 +244,7 @@ async def test_queues_of_other_sites(tmp_path: Path) -> None:
             ]
             assert "there is no queue 'none' at site2" in (await command(one, "show", "none", "--at", "site2", status=1))[-1]
             assert "leave out --at" in (await command(one, "read", "orders", "--at", "site2", status=2))[-1]
-            text = "1 message of queue orders are withdrawn"
+            text = "withdrawn from queue orders: 1 message"
             assert await command(one, "purge", "orders", "--at", "site2", "--dry-run") == [f"site2: would: {text}"]
             assert await command(one, "purge", "orders", "--at", "site2") == [f"site2: {text}"]
             assert await command(one, "declare", "new", "deliveries=3", "--at", "2") == ["site2: queue new is declared"]

@@ -92,9 +92,7 @@ async def test_many_messages(tmp_path: Path) -> None:
         shop = await two.client("shop")
         for number in range(3):
             await shop.publish("$queue/orders", b"%d" % number, qos=1)
-        assert (
-            await do(client, "copy-messages", queue="orders", to="dead", last=2) == "2 messages of queue orders are copied to $queue/dead"
-        )
+        assert await do(client, "copy-messages", queue="orders", to="dead", last=2) == "copied from queue orders to $queue/dead: 2 messages"
         assert await waiting(client, "dead") == 2
         assert "another one" in await do(client, "copy-messages", queue="orders", to="orders", last=2)
         payload = b64encode(b"new").decode()
@@ -102,11 +100,11 @@ async def test_many_messages(tmp_path: Path) -> None:
             await do(client, "edit-message", queue="orders", position=1, payload=payload)
             == "message 1 of queue orders is replaced by message 4"
         )
-        assert await do(client, "redrive-queue", queue="dead", to="orders") == "2 messages of queue dead go back"
+        assert await do(client, "redrive-queue", queue="dead", to="orders") == "back from queue dead: 2 messages"
         assert await do(client, "recover-queue", queue="orders") == "queue orders: children 0, revealed 0, cleaned 0"
-        assert await do(client, "purge-queue", queue="orders", dry_run=True) == "5 messages of queue orders are withdrawn"
+        assert await do(client, "purge-queue", queue="orders", dry_run=True) == "withdrawn from queue orders: 5 messages"
         assert await waiting(client) == 5
-        assert await do(client, "purge-queue", queue="orders") == "5 messages of queue orders are withdrawn"
+        assert await do(client, "purge-queue", queue="orders") == "withdrawn from queue orders: 5 messages"
         assert await waiting(client) == 0
 
 
