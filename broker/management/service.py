@@ -155,7 +155,7 @@ class Management:
         if others:
             try:
                 self._send(asked, asker, token, others)
-            except UsageError as error:
+            except (UsageError, Refused) as error:
                 del self._open[token]
                 raise Refused(str(error)) from None
             self._context.loop.call_later(asked.within, self._late, token)
@@ -234,6 +234,9 @@ class Management:
                 self._act(asked, rights, asker, respond)
         except (Refused, UsageError) as error:
             respond({"error": str(error)})
+        except Exception:  # of an action: whoever asked is answered, and asks for something else
+            log.exception("event=internal-error work=management do=%s", quoted(asked.name))
+            respond({"error": "internal error: the log of the broker says more"})
 
     def _act(self, asked: Asked, rights: Rights, asker: Asker, respond: Respond) -> None:
         """Do something, and answer once it is kept."""

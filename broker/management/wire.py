@@ -48,10 +48,13 @@ class Question:
 
 
 def encode_question(question: Question, signer: Signer) -> bytes:
-    """Sign and pack it."""
+    """Sign and pack it. Raises Refused for values that do not travel: numbers beyond 64 bits, texts that are not UTF-8, deep nests."""
     asker = question.asker
     who = [asker.client_id, asker.user, asker.address, asker.rights.told()]
-    said: bytes = msgpack.packb([question.origin, question.number, sorted(question.sites), question.sent, who, told(question.asked)])
+    try:
+        said: bytes = msgpack.packb([question.origin, question.number, sorted(question.sites), question.sent, who, told(question.asked)])
+    except (ValueError, OverflowError) as error:
+        raise Refused(f"the request cannot be sent to other sites: {error}") from None
     packed: bytes = msgpack.packb([said, signer.sign(CONTEXT + said)])
     return packed
 
