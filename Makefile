@@ -81,6 +81,9 @@ bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS;
 soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a metabroker, 2000 simulated meshes and 2000 with copied data folders; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000 QUEUE_KILLS=20
 	$(BIN)/python -m benchmarks.trials.kill --rounds $(KILLS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.random_faults --journal --faults $(FAULTS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.traces --messages 1000 --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.spark_kill --kills 10 --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.streaming_kill --kills 20 --events 40000 --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.faults --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
