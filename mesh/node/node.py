@@ -440,7 +440,9 @@ class Node:
         core.stirred = True
         if self._origin.publish_parts(mask, Run(topic, qos, False, [payload], received=now)) is not Verdict.TAKEN:
             return None
-        return [(action.link, action.data) for action in self._taken() if isinstance(action, Send)]
+        actions = self._taken()
+        core.actions = [action for action in actions if not isinstance(action, Send)]  # a policy may have let others go
+        return [(action.link, action.data) for action in actions if isinstance(action, Send)]
 
     def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None) -> Verdict:
         """Send a message to other brokers themselves: each gets it once, as a `PeerMessage`, in order with all else from here.

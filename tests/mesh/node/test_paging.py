@@ -8,7 +8,7 @@ import pytest
 from mqmesh.mesh.custody import custody
 from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
 from mqmesh.mesh.custody.journal import decode_values, encode_window
-from mqmesh.mesh.node.actions import Action, ReadPage, Verdict
+from mqmesh.mesh.node.actions import Action, GivenUp, ReadPage, Returned, Verdict
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.paging import AHEAD
 from mqmesh.mesh.wire.control import Refusal
@@ -105,6 +105,17 @@ def test_the_oldest_go_where_a_policy_says_so_and_others_stay() -> None:
     assert len(got) <= 50
     assert {given.reason for _, given in net.given_up} == {"dropped"}
     assert len(net.got(3)) == 80
+
+
+def test_what_goes_for_a_message_of_the_direct_lane_is_told() -> None:
+    rule = CustodyRule(site="b2", topics=("a",), at_bound=AtBound.DROP_OLDEST)
+    net = away(CustodyBounds(bytes=50 * EACH, rules=(rule,)))
+    publish(net, 0, 50)
+    node = net.nodes[1]
+    route = node.route(b"a")
+    assert route is not None
+    assert node.publish_one(route.mask, b"a", 1, b"050", net.now)
+    assert [one for one in node.take() if isinstance(one, GivenUp | Returned)]
 
 
 def test_a_site_that_expires_gets_nothing_new_at_its_bound_and_others_do() -> None:
