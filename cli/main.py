@@ -64,7 +64,11 @@ COMMANDS = {
         "recipients",
         "Show the recipients that brokers watch, and hold, give up or move one.",
     ),
-    "queue": ("queue.command", "queue", "Show queues, what is in them and what became of a message; redrive, purge, declare, delete."),
+    "queue": (
+        "queue.command",
+        "queue",
+        "Show queues, what is in them and what became of a message; redrive, purge, pause, declare, delete; here or at other sites.",
+    ),
     "identity": ("mesh.identity", "identity", "Decide which of two brokers with one data folder holds its identity."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
