@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mqmesh.base.address import parse_address
 from mqmesh.base.settings import ConfigError
 from mqmesh.broker.config import of_topology
+from mqmesh.broker.settings.http import HttpAddress
 from mqmesh.mesh.topology.topology import Topology, check_one_machine, load
 
 FOLDER = Path(__file__).parents[3] / "topologies"
@@ -240,7 +241,7 @@ def test_tables_of_a_brokers_file_are_for_all_brokers_and_a_brokers_own_go_over_
     a, b = (of_topology(topology, name, tmp_path / "d") for name in "ab")
     assert (a.limits.in_flight, b.limits.in_flight) == (7, 9)
     assert a.limits.session_queue_bytes == b.limits.session_queue_bytes == 2**20
-    assert (a.http, b.http) == (None, ("127.0.0.1", 1009))
+    assert (a.http, b.http) == (None, HttpAddress("127.0.0.1", 1009))
     assert a.store.path == tmp_path / "stores/a.db"
     assert a.queues is not None
     assert b.queues is not None
