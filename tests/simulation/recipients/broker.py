@@ -199,7 +199,8 @@ def sliced(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def probes(found: set[int]) -> Iterator[None]:
-    """Note the numbers of probes: what first leaves a recipient once it is DEFUNCT, or serves again. They come late at others."""
+    """Note the numbers of probes: what a recipient has kept in FAULT, and what leaves it once it is DEFUNCT, or serves again. They come
+    late at others. A round of taking that began in FAULT goes on: what it takes beside the probe is no probe."""
     closing: set[Recipient] = set()
     carry_out, give = Recipient._carry_out, Recipient.give
 
@@ -212,11 +213,15 @@ def probes(found: set[int]) -> Iterator[None]:
 
     def given(self: Recipient, session: Session, delivery: Delivery, sent: bool) -> bool:
         taken = give(self, session, delivery, sent)
-        if taken and self in closing:
+        if taken and self in closing and kept_until_now(self, session):
             closing.discard(self)
             payload = bytes(delivery.payloads[0])
             found.update({int(payload)} if payload else ())
         return taken
+
+    def kept_until_now(self: Recipient, session: Session) -> bool:
+        removal = self._removal
+        return removal._seizure is None or (not removal._seizure.keep and removal._keeper in (None, session))
 
     with mock.patch.object(Recipient, "_carry_out", carried), mock.patch.object(Recipient, "give", given):
         yield
