@@ -72,7 +72,7 @@ class CommunityOptions:
         username = where.user if where.user is not None or secret is None else self.client_id
         durable = durable_expiry is not None
         version = VERSIONS[self.version]
-        login = Login(self.client_id, version, username, secret, known=durable, durable=durable, receive_maximum=REQUESTS)
+        login = Login(self.client_id, version, username, secret, known=durable, durable=durable, yields=True, receive_maximum=REQUESTS)
         if durable_expiry is not None:
             login = replace(login, expiry=durable_expiry)
         status = f"metabroker/status/{self.client_id}" if self.status_topic is None else self.status_topic

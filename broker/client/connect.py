@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...base.clients import EXCLUSIVE
+from ...base.clients import EXCLUSIVE, MAY_BE_EXCLUSIVE
 from ...base.queues import HAS_DELAYS, HAS_QUEUES
 from ...base.quoting import quoted
 from ...base.refusals import source_of
@@ -217,6 +217,9 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
     connection.client_id = client_id
     expiry = _expiry(limits, packet, answer)
     _note_wishes(connection, packet, answer)
+    said = packet.properties.get(Property.USER_PROPERTY, ())
+    if EXCLUSIVE in said or MAY_BE_EXCLUSIVE in said:
+        answer.setdefault(Property.USER_PROPERTY, []).append(EXCLUSIVE)
     if packet.version == 5:
         _grant(answer, limits, connection.largest)
         if packet.properties.get(Property.REQUEST_RESPONSE_INFORMATION):
@@ -232,7 +235,7 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
         raise PeerError(
             Reason.PACKET_TOO_LARGE, f"a Maximum Packet Size of {connection.max_packet} does not let CONNACK through", "MQTT-3.1.2-24"
         )
-    if EXCLUSIVE in packet.properties.get(Property.USER_PROPERTY, ()) and (refusal := _in_use(connection, client_id)) is not None:
+    if EXCLUSIVE in said and (refusal := _in_use(connection, client_id)) is not None:
         connection.refuse(*refusal, packet.version)
         return
     roaming = connection.site.roaming

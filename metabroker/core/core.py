@@ -35,6 +35,7 @@ from .subscriptions import Subscriptions
 
 LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
 MOVED = "the metabroker that had this session is gone: connect again"
+NEWER = "this client has a newer session with this remote, begun while the metabrokers did not hear each other"
 AWAY = "the metabroker that has this durable session is away; the session waits for it"
 GRACE = 10.0  # seconds that a session goes on without a client that has vanished: programs such as mosquitto_rr say no DISCONNECT
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
@@ -298,6 +299,8 @@ class Core:
         limits = self.policy.limits
         bounds = {"body": limits.body, "requests": limits.waiting, "quiet": True, **session.remote.status()}
         self._state.answer_after_commit(session.client, "connack", code=Code.OK, session=session.id, present=present, **bounds)
+        if session.durable is not None and self.persistence is not None:
+            self.roster.answered(session.id, self._state.now + self.persistence.offset)
 
     # Durable sessions
 
@@ -488,6 +491,10 @@ class Core:
             roster.outlived = False
             for session in [one for one in self.sessions.values() if one.durable is None]:
                 self._state.tell_status(session, Code.SESSION_ENDED, MOVED)
+                self._end(session)
+        for session in [self.sessions[one] for one in roster.outdated()] if roster.compare else ():
+            if session.id not in session.remote.joining:
+                self._state.tell_status(session, Code.SESSION_ENDED, NEWER)
                 self._end(session)
         return again
 

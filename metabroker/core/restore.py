@@ -177,6 +177,7 @@ def _sessions(
         else:
             session.ends = kept.seen - persistence.offset + session.life
             session.durable.away, session.durable.dropped, session.durable.noted = kept.away, kept.dropped, kept.seen
+            core.roster.answered(session.id, kept.seen)
         if remote.client_id != kept.remote:
             persistence.put_session(session)
         if rule is None:

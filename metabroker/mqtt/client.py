@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
+from ...base.clients import EXCLUSIVE, MAY_BE_EXCLUSIVE
 from ...mqtt.codec import decode, encode
 from ...mqtt.errors import MalformedPacket, PeerError, UsageError, protocol_error
 from ...mqtt.framing import Framer
@@ -106,6 +107,8 @@ class ClientMachine:
         self._limit = IN_FLIGHT
         self._largest = 0  # bytes of a packet that the server takes; 0: any
         self._fresh = not login.known  # no server has a session of ours
+        self.exclusive = False  # the next connection is not to end another client's
+        self.tells = False  # the server can tell whether another client has our identifier
         self._keep_alive = float(login.keep_alive)
         self._sent_at = self._heard_at = 0.0
         self._pinged = False
@@ -141,6 +144,8 @@ class ClientMachine:
                 Property.RECEIVE_MAXIMUM: login.receive_maximum,
                 Property.MAXIMUM_PACKET_SIZE: login.max_packet,
             }
+            if login.yields:
+                properties[Property.USER_PROPERTY] = [EXCLUSIVE if self.exclusive else MAY_BE_EXCLUSIVE]
         clean = self._fresh if login.version == 5 else not login.durable
         connect = Connect(login.client_id, login.version, clean, login.keep_alive, login.username, login.password, login.will, properties)
         self._pinged = False
@@ -408,6 +413,7 @@ class ClientMachine:
             events.append(Refused(packet.reason in (_CREDENTIALS_V4 if v4 else _CREDENTIALS), word.lower().replace("_", " ")))
             return
         self.state = State.UP
+        self.tells = EXCLUSIVE in packet.properties.get(Property.USER_PROPERTY, ())
         self._limit = min(packet.properties.get(Property.RECEIVE_MAXIMUM, 65_535), IN_FLIGHT)
         self._largest = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
         self._keep_alive = float(packet.properties.get(Property.SERVER_KEEP_ALIVE, self.login.keep_alive))

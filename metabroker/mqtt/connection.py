@@ -27,6 +27,7 @@ from .client import ClientMachine
 from .read_pacing import REST, ReadPacing
 
 TAKEN = "another client has our identifier there, and took the session over: is there a copy of the data folder?"
+STANDS_BY = "another client has our identifier there; we stand by, and connect when that one is gone"
 LEAVING = 5.0  # seconds for the server to answer when we take our leave
 log = logging.getLogger(__name__)
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
@@ -47,7 +48,7 @@ class Connection:
     direct_lane: is given each chunk first, with the time. True: it has handled the chunk.
     taken: the server has given our session to another client of our identifier.
     still_ours: whether we, and nobody else, are to be the client of this identifier; asked before each attempt. None: as long as no other
-    one has taken the session.
+    one has taken the session, and again when that one is gone, if the server can tell.
     """
 
     reads_pause = True
@@ -88,8 +89,9 @@ class Connection:
         """One connection from beginning to end."""
         if self.still_ours is not None and not self.still_ours():
             return Ended(False, None, f"{address}: another metabroker may have this connection")
-        if self.still_ours is None and self.taken:
+        if self.still_ours is None and self.taken and not self.machine.tells:
             return Ended(False, False, f"{address}: {TAKEN}")
+        self.machine.exclusive = self.taken
         line = Line(self)
         try:
             context = await self._context(address)
@@ -109,6 +111,8 @@ class Connection:
             if machine.login.version == 4:
                 log.info("event=version-falls-back address=%s version=3.1.1 error=%r", address, line.error or "connection lost")
                 return await self._attempt(address)
+        if self.taken and line.refused is False:
+            line.error = f"{line.error}: {STANDS_BY}"
         return Ended(line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}")
 
     async def _context(self, address: Address) -> ssl.SSLContext | None:
@@ -265,7 +269,7 @@ class Line(asyncio.Protocol):
             return
         for event in events:
             if isinstance(event, Up):
-                self.accepted = True
+                self.accepted, self.owner.taken = True, False
             elif isinstance(event, Refused):
                 self.refused, self.error = event.credentials, event.text
                 self.transport.close()

@@ -15,6 +15,7 @@ class Login:
 
     known: the server may have a session of ours from before this process. durable: a server of 3.1.1 is to keep one, too.
     falls_back: a server that does not understand this version of MQTT is asked in 3.1.1.
+    yields: after another client has taken our session we come back when that one is gone, if the server can tell (`base/clients.py`).
     receive_maximum: messages of QoS 1 and 2 that an MQTT 5 server may have sent without an acknowledgement.
     """
 
@@ -29,4 +30,5 @@ class Login:
     known: bool = False
     durable: bool = False
     falls_back: bool = False
+    yields: bool = False
     will: Will | None = None

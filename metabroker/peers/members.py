@@ -3,7 +3,7 @@
 Messages go to `metabroker/peer/NUMBER`, msgpack maps with `what`:
 
     here     who it is and what its policy reaches; retained, so that who comes later finds it
-    state    all its sessions, and whom it counts in
+    state    all its sessions, with the times of durable ones, and whom it counts in
     begin    a session more; `count` counts these and the next ones
     end      a session less
     beat     it is there; only while there are others
@@ -15,6 +15,7 @@ An empty message says that it is gone. It may come from another one.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -30,11 +31,15 @@ LARGEST = 16_777_216  # bytes of a message
 
 
 class Note(NamedTuple):
-    """A session as others know it. key: of its remote and account."""
+    """A session as others know it. key: of its remote and account.
+
+    at: when its client got it or came back to it, seconds since 1970; 0: not yet, or not known.
+    """
 
     client: str
     key: bytes
     durable: bool
+    at: float = 0.0
 
 
 class Reach(NamedTuple):
@@ -80,6 +85,10 @@ class Member:
             self.keys[note.key] -= 1
             if not self.keys[note.key]:
                 del self.keys[note.key]
+
+    def durable(self) -> Iterator[tuple[str, Note]]:
+        """Its durable sessions."""
+        return ((session, note) for session, note in self.sessions.items() if note.durable)
 
     def serves(self, client: str, key: bytes) -> bool:
         """Whether it has a session of a client with this key."""

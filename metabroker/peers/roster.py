@@ -94,6 +94,7 @@ class Roster:
         self._moved: dict[int, int] = {}  # number -> how often its clients were told to connect again
         self._heeded: set[tuple[int, int, int]] = set()
         self.outlived = False  # others have told clients of ours to connect again
+        self.compare = False  # others may have sessions of clients that we have older ones of
         self.shared = self._unsettled = False
         self._pending: dict[int, Member] = {}  # silent, and nobody has said that it has taken their homes
         self._until: dict[int, float] = {}  # when connect requests do not wait for that any more
@@ -104,8 +105,8 @@ class Roster:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something that was not there before: dead members, requests to decide, that others outlived us."""
-        return bool(self.dead or self.again or self.outlived)
+        """Whether there is something new: dead members, requests to decide, that others outlived us, sessions to compare."""
+        return bool(self.dead or self.again or self.outlived or self.compare)
 
     def share(self) -> None:
         """Sessions are in a database that others take them over from."""
@@ -132,9 +133,10 @@ class Roster:
 
     def _state(self) -> None:
         me = self.me
-        sessions = [(session, *note) for session, note in me.sessions.items()]
+        sessions = [(session, note.client, note.key, note.durable) for session, note in me.sessions.items()]
         items: dict[str, Any] = {"where": me.where, "site": me.site, "reaches": written_reaches(me.reaches), "counted": list(self.members)}
         items["moved"] = list(self._moved.items())
+        items["at"] = {session: note.at for session, note in me.durable()}
         self._say("state", count=me.count, active=me.active, sessions=sessions, **items)
 
     def connected(self, now: float) -> None:
@@ -180,6 +182,21 @@ class Roster:
             self.me.count += 1
             if self.members:
                 self._say("end", count=self.me.count, session=session)
+
+    def answered(self, session: str, at: float) -> None:
+        """Its client has been told that we have it."""
+        if (note := self.me.sessions.get(session)) is not None:
+            self.me.sessions[session] = note._replace(at=at)
+
+    def outdated(self) -> list[str]:
+        """Durable sessions of ours whose clients have newer ones, begun at metabrokers that did not hear us then."""
+        self.compare = False
+        newest: dict[tuple[str, bytes], tuple[float, int, str]] = {}
+        for member in (self.me, *self.members.values()):
+            for session, note in member.durable():
+                place, rank = (note.client, note.key), (note.at, member.number, session)
+                newest[place] = max(rank, newest.get(place, rank))
+        return [session for session, note in self.me.durable() if newest[note.client, note.key][2] != session]
 
     def new_session(self, random: bytes) -> str:
         """An identifier. random: `RANDOM` bytes."""
@@ -244,8 +261,10 @@ class Roster:
                 self._take_place(member, said)
                 member.sessions.clear()
                 member.keys.clear()
+                times = dict(said.get("at", {}))  # earlier releases say none
                 for session, client, key, durable in said["sessions"]:
-                    self._begun(member, str(session), Note(str(client), bytes(key), bool(durable)))
+                    self._begun(member, str(session), Note(str(client), bytes(key), bool(durable), float(times.get(session, 0.0))))
+                self.compare = True
                 member.count, member.active = int(said["count"]), bool(said["active"])
                 member.counted = frozenset(said["counted"])
                 self._heed(member, dict(said["moved"]))
@@ -458,6 +477,7 @@ class Roster:
 
     def take_home(self, number: int) -> None:
         """We have the home of another one: it is dead."""
+        self.compare = True
         self._said.append(Said(f"{PEER}{number:08x}", b"", 1, retain=True))
         self._die(number)
 

@@ -239,7 +239,7 @@ class Server:
     def _on_beat(self) -> None:
         now = self._now()
         self.roster.tick(now)
-        if self.roster.twin and not self.community.inside:
+        if self.roster.twin and not self.community.inside and not self.community.machine.tells:
             self._make_room()
         if self._homes is not None and not self._looking and (self.roster.seeks or now >= self._next_look):
             self._looking, self._next_look = True, now + LOOK

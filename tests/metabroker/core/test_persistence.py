@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from mqmesh.base.metabroker import Code
 from mqmesh.metabroker.core.core import Core
+from mqmesh.metabroker.peers.members import written
 from mqmesh.metabroker.policy import parse
 from support.models.durable_world import URL, Client, DurableWorld
 
@@ -119,6 +120,22 @@ def test_a_client_finds_its_session_by_its_name_and_credentials() -> None:
     assert list(world.core.sessions) == [client.session] != [session]
     client.connect(username="other")
     assert len(world.core.sessions) == 2
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_session_ends_when_another_metabroker_has_a_newer_one(newer: bool) -> None:
+    """It was begun while the two did not hear each other. newer: the other one's is."""
+    world, client = started()
+    roster = world.core.roster
+    note = roster.me.sessions[client.session]
+    items = {"where": "there", "site": "", "reaches": [], "counted": [], "moved": [], "count": 1, "active": True}
+    theirs = {"sessions": [("x", "c", note.key, True)], "at": {"x": note.at + (1 if newer else -1)}}
+    roster.hear("metabroker/peer/00000005", written("state", epoch=0, **items, **theirs), world.now)
+    world.core.on_peers(world.now)
+    world.commit()
+    assert list(world.core.sessions) == ([] if newer else [client.session])
+    assert bool(world.far.filters) is not newer
+    assert [body["code"] for verb, body in client.answers if verb == "status"] == [Code.SESSION_ENDED] * newer
 
 
 def test_disconnect_keeps_what_is_subscribed_and_clean_ends_it() -> None:

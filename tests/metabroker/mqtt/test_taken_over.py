@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
-from mqmesh.base.address import REMOTE, parse_address
+from mqmesh import Broker, BrokerConfig
+from mqmesh.base.address import REMOTE, Address, parse_address
 from mqmesh.metabroker import reconnect
 from mqmesh.metabroker.mqtt.client import ClientMachine
-from mqmesh.metabroker.mqtt.connection import Connection
+from mqmesh.metabroker.mqtt.connection import STANDS_BY, Connection
 from mqmesh.metabroker.mqtt.login import Login
+from mqmesh.metabroker.protocol.events import Event, Up
+from support.services import PATIENCE
 
 CONNACK, TAKEN_OVER = b"\x20\x03\x00\x00\x00", b"\xe0\x02\x8e\x00"
 
@@ -50,3 +54,48 @@ async def attempts(ours: list[bool]) -> tuple[int, list[bool | None]]:
         task.cancel()
         await asyncio.wait((task,))
     return came, downs[:4]
+
+
+def test_it_stands_by_and_comes_back_when_the_other_one_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a broker that can tell. It does not end the other one's connection meanwhile."""
+    monkeypatch.setattr(reconnect, "PAUSES", (0.01, 0.02))
+    ups, downs = asyncio.run(two_at_a_broker())
+    assert ups == ["one", "two", "one"]
+    assert {text.rpartition(": ")[2] for text in downs} == {STANDS_BY}
+
+
+async def two_at_a_broker() -> tuple[list[str], list[str]]:
+    """Who was connected, one after the other, and why the first one was not, once the second one was there."""
+    ups: list[str] = []
+    downs: list[str] = []
+    up, refused = asyncio.Queue[str](), asyncio.Event()
+
+    def connection(name: str, address: Address, on_down: Callable[[bool | None, str], None]) -> asyncio.Task[None]:
+        def on_events(events: list[Event]) -> None:
+            for event in events:
+                if isinstance(event, Up):
+                    ups.append(name)
+                    up.put_nowait(name)
+
+        login = Login("gateway", yields=True)
+        return asyncio.create_task(Connection([address], ClientMachine(login), None, on_events, on_down).run())
+
+    def on_down(was_refused: bool | None, text: str) -> None:
+        if "SESSION_TAKEN_OVER" not in text:
+            downs.append(text)
+        if len(downs) == 4:
+            refused.set()
+
+    async with Broker(BrokerConfig(listen=["mqtt://127.0.0.1:0"])) as broker, asyncio.timeout(PATIENCE):
+        address = parse_address(broker.addresses[0], REMOTE)
+        one = connection("one", address, on_down)
+        await up.get()
+        two = connection("two", address, lambda was_refused, text: None)
+        await up.get()
+        await refused.wait()
+        two.cancel()
+        await asyncio.wait((two,))
+        await up.get()
+        one.cancel()
+        await asyncio.wait((one,))
+    return ups, downs

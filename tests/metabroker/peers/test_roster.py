@@ -375,3 +375,47 @@ def test_connects_do_not_wait_for_one_that_stays_cut_off() -> None:
     one.bus.run(2)
     assert (list(one.roster.members), list(two.roster.members)) == ([2], [1])
     assert not two.roster.absent("c", FAR, ANY)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_of_two_durable_sessions_of_one_client_the_older_ends(back: bool) -> None:
+    """Both were begun while the two did not hear each other. back: the client has gone back to the first one since."""
+    one, two, _ = shared(12)
+    cut_off(one, two)
+    place = ("d", key_of(FAR, account_of(*ANY)))
+    names = []
+    for at, each in enumerate((one, two)):
+        names.append(each.roster.new_session(bytes(RANDOM)))
+        each.roster.begin(names[-1], *place, True)
+        each.roster.answered(names[-1], 100.0 + at)
+    if back:
+        one.roster.answered(names[0], 102.0)
+    assert [each.roster.outdated() for each in (one, two)] == [[], []], "they do not know of each other's"
+    one.part = 0
+    one.bus.run(2)
+    assert one.roster.compare
+    assert two.roster.compare
+    assert [each.roster.outdated() for each in (one, two)] == ([[], names[1:]] if back else [names[:1], []])
+    assert not one.roster.changed
+
+
+def test_of_two_durable_sessions_in_one_metabroker_the_older_ends() -> None:
+    """It has taken over the home of another one, of whose session it did not know."""
+    roster = Roster(1, reaches_of(POLICY))
+    roster.share()
+    for session, at in (("older", 1.0), ("newer", 2.0), ("other", 0.5)):
+        roster.begin(session, "e" if session == "other" else "c", b"key", True)
+        roster.answered(session, at)
+    roster.take_home(2)
+    assert roster.compare
+    assert roster.outdated() == ["older"]
+
+
+def test_an_earlier_release_says_no_times_and_its_sessions_end_none() -> None:
+    one, _, session = shared(13)
+    one.roster.answered(session, 5.0)
+    theirs = [("x", "c", key_of(FAR, account_of(*ANY)), True)]
+    items = {"where": "place 5", "site": "", "reaches": [], "counted": [], "moved": [], "count": 1, "active": True, "sessions": theirs}
+    one.roster.hear("metabroker/peer/00000005", written("state", epoch=0, **items), one.bus.now)
+    assert 5 in one.roster.members
+    assert one.roster.outdated() == []
