@@ -190,6 +190,13 @@ def register(
         list[str] | None,
         typer.Option("--visible-to", metavar="ORGANISATION", help="Who finds it too, with --visibility list; again for more."),
     ] = None,
+    publisher: Annotated[
+        list[str] | None,
+        typer.Option("--publisher", metavar="ORGANISATION", help="Who may put records of their own into a mesh; again for more."),
+    ] = None,
+    editor: Annotated[
+        list[str] | None, typer.Option("--editor", metavar="ORGANISATION", help="Who may change and delete it, too; again for more.")
+    ] = None,
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
@@ -198,7 +205,7 @@ def register(
         raise fail(f"{sort}: write mesh NAME, or {', '.join(SORTS[1:])} NAME --mesh MESH", WRONG_USE)
     lists = {"addresses": address, "alternatives": alternative, "permissions": permission, "clients": clients, "consents": consent}
     one = {"number": number, "interval": interval, "description": description, "visibility": visibility, "broker": broker}
-    lists["visible_to"] = visible_to
+    lists |= {"visible_to": visible_to, "publishers": publisher, "editors": editor}
     one |= {"message_interval": message_interval, "fault_interval": fault_interval, "defunct_interval": defunct_interval, "probe": probe}
     with _logged_in(url, account) as client:
         if mesh:

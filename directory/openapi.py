@@ -13,9 +13,14 @@ from .uddi.documents import SORTS
 _TEXT = {"type": "string", "maxLength": 255}
 _TEXTS = {"type": "array", "items": _TEXT, "maxItems": 64}
 _SECONDS = {"type": ["number", "null"], "exclusiveMinimum": 0}
-_COMMON = {"description": _TEXT, "visibility": {"enum": ["public", "organisation", "list"], "default": "public"}, "visible_to": _TEXTS}
+_COMMON = {
+    "description": _TEXT,
+    "visibility": {"enum": ["public", "organisation", "list"], "default": "public"},
+    "visible_to": _TEXTS,
+    "editors": _TEXTS,
+}
 _OWN: dict[str, dict[str, Any]] = {
-    "mesh": {},
+    "mesh": {"publishers": _TEXTS},
     "broker": {"addresses": _TEXTS, "number": {"type": ["integer", "null"], "minimum": 0, "maximum": 65535}},
     "service": {"addresses": _TEXTS, "permissions": _TEXTS},
     "application": {

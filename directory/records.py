@@ -23,12 +23,14 @@ from .uddi.documents import (
     CLIENT,
     CONSENT,
     DEFUNCT_INTERVAL,
+    EDITOR,
     FAULT_INTERVAL,
     INTERVAL,
     MESSAGE_INTERVAL,
     NUMBER,
     PERMISSION,
     PROBE,
+    PUBLISHER,
     RECORD,
     TRANSPORT,
     VISIBILITY,
@@ -43,14 +45,13 @@ from .uddi.documents import (
 MOST_ROWS = 1_000_000  # records that `find` finds
 MOST = 64  # addresses, alternatives, permissions of one record
 LONGEST = 86400 * 366.0  # seconds
+_ALL = ("description", "visibility", "visible_to", "editors")
 _FIELDS = {  # what a body may have, by sort of record
-    "mesh": ("description", "visibility", "visible_to"),
-    "broker": ("description", "visibility", "visible_to", "addresses", "number"),
-    "service": ("description", "visibility", "visible_to", "addresses", "permissions"),
+    "mesh": (*_ALL, "publishers"),
+    "broker": (*_ALL, "addresses", "number"),
+    "service": (*_ALL, "addresses", "permissions"),
     "application": (
-        "description",
-        "visibility",
-        "visible_to",
+        *_ALL,
         "alternatives",
         "interval",
         "broker",
@@ -65,6 +66,8 @@ _FIELDS = {  # what a body may have, by sort of record
 # Categories of a document: (field, tModel, keyName). Lists have a category for each value, in order.
 _LISTS = (
     ("visible_to", VISIBLE_TO, "organisation"),
+    ("publishers", PUBLISHER, "organisation"),
+    ("editors", EDITOR, "organisation"),
     ("alternatives", ALTERNATIVE, "application"),
     ("permissions", PERMISSION, "for"),
     ("clients", CLIENT, "client"),
@@ -93,6 +96,8 @@ class Record:
     description: str = ""
     visibility: str = PUBLIC
     visible_to: list[str] = field(default_factory=list)
+    editors: list[str] = field(default_factory=list)
+    publishers: list[str] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     number: int | None = None
     alternatives: list[str] = field(default_factory=list)
@@ -174,7 +179,7 @@ def put(records: Records, owner: Account, record: Record) -> Record:
     parent = "" if record.sort == "mesh" else mesh_of(records, record.mesh).key
     old = records.record(parent, record.sort, record.name)
     if old is None and parent:
-        saving.mine(records, owner, "business", parent)
+        saving.open_to(records, owner, "business", parent)
     kind = "business" if record.sort == "mesh" else "service"
     element = _element(kind, record)
     if old is not None:

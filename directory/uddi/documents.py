@@ -24,6 +24,7 @@ VISIBILITY = DOMAIN + "visibility"
 ALTERNATIVE = DOMAIN + "alternative"
 INTERVAL = DOMAIN + "interval"
 PERMISSION = DOMAIN + "permission"
+PUBLISHER, EDITOR = DOMAIN + "publisher", DOMAIN + "editor"
 BROKER = DOMAIN + "broker"
 CLIENT = DOMAIN + "client"
 MESSAGE_INTERVAL, FAULT_INTERVAL, DEFUNCT_INTERVAL = (DOMAIN + f"{name}-interval" for name in ("message", "fault", "defunct"))
@@ -41,6 +42,8 @@ OWN_TMODELS = {  # what each directory has from the start
     ALTERNATIVE: "An application that takes the messages of this one when it is in fault; their order is the order of preference",
     INTERVAL: "Seconds after which an application looks for its brokers again",
     PERMISSION: "An organisation or account whom a service is meant for",
+    PUBLISHER: "An organisation whose accounts put records of their own into this mesh",
+    EDITOR: "An organisation whose accounts change and delete this, as its owner does, but for who may see, publish and change",
     BROKER: "The broker that holds an application's queue",
     CLIENT: "A client identifier whose session takes an application's messages",
     MESSAGE_INTERVAL: "Seconds that one attempt to deliver a message to an application lasts",

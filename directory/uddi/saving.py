@@ -1,8 +1,9 @@
 """Saving and deleting: the rules of an owner, of keys, and of what is inside what.
 
-Only its owner changes and deletes an entity, and only the owner of a business or service puts something into it. A new entity
-may come without a key, then it gets one; with a key of its own it is the first one who has it, except for keys that
-begin with `uddi:mqmesh:`, which only a directory makes.
+Its owner changes and deletes an entity and puts something into it; so does who owns what it is inside of, and the organisations that one
+of these names as EDITOR. Those named as PUBLISHER put entities of their own into a business. Only an owner says who they are, and who
+finds it (RIGHTS). A new entity may come without a key, then it gets one; with a key of its own it is the first one who has it, except for
+keys that begin with `uddi:mqmesh:`, which only a directory makes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from urllib.parse import urlsplit
 from ..storage.errors import DirectoryError
 from ..storage.rows import NODE, Records
 from ..storage.store import Store
-from ..storage.tables import INTERCHANGE, NAMED, ORGANISATION, PUBLIC, VERSION, Account, Entity
+from ..storage.tables import INTERCHANGE, NAMED, ORGANISATION, PUBLIC, VERSION, VISIBLE_TO, Account, Entity
 from .documents import (
     DOMAIN,
+    EDITOR,
     KINDS,
     OWN_TMODELS,
+    PUBLISHER,
     RECORD,
     TRANSPORT,
+    VISIBILITY,
     columns,
     element_of,
     make,
@@ -30,9 +34,11 @@ from .documents import (
     q,
     text_of,
     used_tmodels,
+    values,
     words,
 )
 
+RIGHTS = (VISIBILITY, VISIBLE_TO, PUBLISHER, EDITOR)  # what only an owner says
 WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here
 
 
@@ -78,6 +84,8 @@ def save(
     _check_references(records, element)
     _check_point(element)
     fields = columns(kind, element)
+    if old is not None:
+        owner = _as_owner(owner, old, element, place)
     _check_organisation(records, owner, fields["record"], fields["name"], place)
     child = position is not None
     if position is None:
@@ -124,13 +132,44 @@ def delete(records: Records, owner: Account, kind: str, key: str) -> None:
 
 
 def mine(records: Records, owner: Account, kind: str, key: str) -> Entity:
-    """The owner's entity with this key; DirectoryError E_invalidKeyPassed, E_userMismatch."""
+    """The entity with this key, which the account may change; DirectoryError E_invalidKeyPassed, E_userMismatch."""
     entity = records.get(key.strip())
     if entity is None or entity.kind != kind:
         raise DirectoryError("E_invalidKeyPassed", f"there is no {kind} with the key {key!r}")
-    if entity.owner != owner.name:
+    if not may_change(records, owner, entity):
         raise DirectoryError("E_userMismatch", f"the {kind} {key!r} has another owner")
     return entity
+
+
+def open_to(records: Records, owner: Account, kind: str, key: str) -> Entity:
+    """The entity with this key, into which the account may put something; DirectoryError as `mine`."""
+    entity = records.get(key.strip())
+    if entity is not None and entity.kind == kind and may_publish(records, owner, entity):
+        return entity
+    return mine(records, owner, kind, key)
+
+
+def may_publish(records: Records, account: Account, entity: Entity) -> bool:
+    """Whether an account may put entities of its own into this one."""
+    return account.organisation in _named(entity, PUBLISHER) or may_change(records, account, entity)
+
+
+def may_change(records: Records, account: Account, entity: Entity) -> bool:
+    """Whether an account may change an entity: it owns it or what it is inside of, or is an editor there. That an organisation was begun by
+    an account gives that one nothing."""
+    place: Entity | None = entity
+    while place is not None:
+        if place.owner == account.name and (place is entity or place.record != ORGANISATION):
+            return True
+        if account.organisation in _named(place, EDITOR):
+            return True
+        place = records.get(place.parent) if place.parent else None
+    return False
+
+
+def _named(entity: Entity, right: str) -> list[str]:
+    """The organisations that have a right."""
+    return values(element_of(entity), right) if right in entity.document.lower() else []
 
 
 def whole(records: Records, found: list[Entity]) -> list[Any]:
@@ -154,7 +193,7 @@ def _known(records: Records, owner: Account, kind: str, key: str) -> Entity | st
         old = records.get(key)
         if old is not None and old.kind != kind:
             raise DirectoryError("E_keyUnavailable", f"the key {key!r} is the key of a {old.kind}")
-        if old is None or old.owner != owner.name:
+        if old is None or not may_change(records, owner, old):
             raise DirectoryError("E_userMismatch", f"the {kind} {key!r} has another owner")
         return old
     if not key.startswith("uddi:") or key.startswith(DOMAIN):
@@ -179,7 +218,17 @@ def _parent(records: Records, owner: Account, kind: str, element: Any, parent: s
         return parent
     if not named and old is not None:
         return old.parent
-    return mine(records, owner, above, named).key
+    return open_to(records, owner, above, named).key
+
+
+def _as_owner(account: Account, old: Entity, element: Any, place: str) -> Account:
+    """As whom an account saves an entity anew: as its owner. DirectoryError E_userMismatch where only the owner may do that."""
+    if old.owner == account.name:
+        return account
+    before = element_of(old)
+    if place != old.parent or any(values(before, right) != values(element, right) for right in RIGHTS):
+        raise DirectoryError("E_userMismatch", f"only its owner, {old.owner!r}, says where it is, and who may see, publish and change it")
+    return Account(old.owner, old.organisation)
 
 
 def _next_position(records: Records, parent: str) -> int:
