@@ -12,9 +12,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..base.address import parse_address
+from .storage import patterns, queries
 from .storage.errors import DirectoryError
 from .storage.patterns import matching, starred
-from .storage.rows import Records, above
+from .storage.queries import above
+from .storage.rows import Records
 from .storage.tables import LISTED, NAMED, ORGANISATION, PUBLIC, VISIBLE_TO, Account, Entity, entities
 from .uddi import saving
 from .uddi.documents import (
@@ -35,11 +37,11 @@ from .uddi.documents import (
     TRANSPORT,
     VISIBILITY,
     add,
+    categories,
     element_of,
     make,
     plain,
     q,
-    values,
 )
 
 MOST_ROWS = 1_000_000  # records that `find` finds
@@ -241,29 +243,33 @@ def find_page(
 
     limit, offset: of the part. after: name and key of the record before it; the number is then not counted, and None unless it is known.
     """
-    inside = _inside(records, sort, mesh)
-    if inside is None:
+    parent = None if mesh is None or sort == "mesh" else records.record("", "mesh", mesh)
+    if mesh is not None and sort != "mesh" and parent is None:
         return [], 0
-    conditions = [entities.c.record == sort, ~entities.c.deleted, *inside]
-    by_name = entities.c.name.collate("C") if records.postgresql else entities.c.name
-    if name is not None:
-        conditions.append(matching(by_name, starred(name), records.postgresql))
-    begun = [] if after is None else [_after(by_name, *after)]
-    found = records.select(*conditions, *begun, order=(by_name, entities.c.parent, entities.c.key), offset=offset, limit=limit)
+    span = None if name is None else patterns.span(starred(name))
+    if after is None and sort != "mesh" and (name is None or span is not None):
+        found = records.page(sort, None if parent is None else parent.key, span, limit, offset)
+    else:
+        wanted = _wanted(records, sort, mesh, parent, name)
+        by_name = queries.names(records.postgresql)
+        begun = [] if after is None else [_after(by_name, *after)]
+        found = records.select(*wanted, *begun, order=(by_name, entities.c.parent, entities.c.key), offset=offset, limit=limit)
     total: int | None = offset + len(found)
     if len(found) == limit or (offset and not found):
-        total = None if begun else records.count(*conditions)
-    return _shown(records, found, mesh), None if begun and total is None else total
+        total = None if after is not None else records.count(*_wanted(records, sort, mesh, parent, name))
+    return _shown(records, found, mesh), total
 
 
-def _inside(records: Records, sort: str, mesh: str | None) -> list[Any] | None:
-    """The condition that says where records of a sort are; None where there are none."""
+def _wanted(records: Records, sort: str, mesh: str | None, parent: Entity | None, name: str | None) -> list[Any]:
+    """The conditions of what is to be found. parent: the mesh, where records of another sort are wanted."""
+    conditions = [entities.c.record == sort, ~entities.c.deleted]
     if sort == "mesh":
-        return [entities.c.parent == ""] if mesh is None else [entities.c.parent == "", entities.c.name == mesh]
-    if mesh is None:
-        return [above.c.record == "mesh"]
-    found = records.record("", "mesh", mesh)
-    return None if found is None else [entities.c.parent == found.key]
+        conditions += [entities.c.parent == ""] if mesh is None else [entities.c.parent == "", entities.c.name == mesh]
+    else:
+        conditions.append(above.c.record == "mesh" if parent is None else entities.c.parent == parent.key)
+    if name is not None:
+        conditions.append(matching(queries.names(records.postgresql), starred(name), records.postgresql))
+    return conditions
 
 
 def _after(by_name: Any, name: str, parent: str) -> Any:
@@ -305,12 +311,15 @@ def _record(mesh: str, entity: Entity, bindings: list[Entity]) -> Record:
         entity.record or "", entity.name, mesh, plain(element.findtext(q("description"))), entity.visibility, number=entity.number
     )
     made.addresses = [plain(point.text) for point in points if point is not None]
+    said = categories(element)
     for name, tmodel, _ in _LISTS:
-        setattr(made, name, values(element, tmodel))
+        if tmodel in said:
+            setattr(made, name, said[tmodel])
     for name, tmodel, _ in _SECONDS:
-        setattr(made, name, _seconds(next(iter(values(element, tmodel)), None)))
-    made.broker = next(iter(values(element, BROKER)), "")
-    made.probe = values(element, PROBE) == ["1"]
+        if tmodel in said:
+            setattr(made, name, _seconds(said[tmodel][0]))
+    made.broker = said.get(BROKER, [""])[0]
+    made.probe = said.get(PROBE) == ["1"]
     made.key, made.owner, made.modified = entity.key, entity.owner, entity.modified
     return made
 

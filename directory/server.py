@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -198,6 +198,16 @@ class _Server(uvicorn.Server):
         self._ready()
 
 
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """In the faster event loop, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
 def serve(
     store: Store,
     host: str,
@@ -224,5 +234,5 @@ def serve(
         log.info("event=listening url=%s", url)
         ready(url)
 
-    asyncio.run(_Server(config, listening, app.state.feed).serve(sockets=[listener]))
+    _run(_Server(config, listening, app.state.feed).serve(sockets=[listener]))
     log.info("event=stopped url=%s", url)

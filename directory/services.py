@@ -19,9 +19,11 @@ import sqlalchemy as sa
 
 from ..base.chain import first_broken
 from .records import keep_bindings
+from .storage import queries
 from .storage.errors import DirectoryError
 from .storage.patterns import matching, starred
-from .storage.rows import Records, above
+from .storage.queries import above
+from .storage.rows import Records
 from .storage.tables import INTERCHANGE, LISTED, ORGANISATION, PUBLIC, VISIBLE_TO, Account, Entity, entities
 from .uddi import saving
 from .uddi.documents import DELIVERY, POSTED, RECORD, REVISION, VISIBILITY, add, make, plain
@@ -112,7 +114,7 @@ def find(
     records: Records, organisation: str | None, name: str | None, limit: int, after: tuple[str, str] | None = None
 ) -> tuple[list[Service], tuple[str, str] | None]:
     """Services in order of name, and the place to go on from; None: that was all. name: `*` stands for any characters."""
-    by_name = entities.c.name.collate("C") if records.postgresql else entities.c.name
+    by_name = queries.names(records.postgresql)
     wanted = [entities.c.record == INTERCHANGE, above.c.record == ORGANISATION, above.c.name == above.c.organisation]
     if organisation is not None:
         wanted.append(above.c.name == organisation)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 from uvicorn import Config
@@ -48,6 +49,8 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if (one := transport.get_extra_info("socket")) is not None and one.family in (socket.AF_INET, socket.AF_INET6):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a body waited for the peer's word about the head, which has 40 ms
         self.since = self.loop.time()
         self.logger = _Log(self.logger, self)  # type: ignore[assignment]
         self._look()

@@ -34,6 +34,16 @@ def matching(column: Any, parts: Sequence[str], postgresql: bool) -> sa.ColumnEl
     return sa.and_(sa.true(), *conditions)
 
 
+def span(parts: Sequence[str]) -> tuple[str, str] | str | None:
+    """What a pattern matches: one text, or all from one to before another one; None: something else."""
+    end = next((at for at, part in enumerate(parts) if part in (ANY, ONE)), None)
+    if end is None:
+        return "".join(parts)
+    prefix = "".join(parts[:end])
+    beyond = _beyond(prefix) if all(part == ANY for part in parts[end:]) else ""
+    return (prefix, beyond) if beyond else None
+
+
 def _beyond(prefix: str) -> str:
     """The first text after all that begin with a prefix, by code point; empty where there is none."""
     for at in range(len(prefix) - 1, -1, -1):

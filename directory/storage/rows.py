@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from ...base.chain import digest_of
+from . import queries
 from .errors import DirectoryError
 from .tables import (
     INTERCHANGE,
@@ -49,8 +50,6 @@ REMEMBERED = 86400.0  # seconds for which a token that is over is told from one 
 CHANGES = 50_000  # the last ones that are remembered
 AT_ONCE = 500  # keys in one statement
 
-above = entities.alias("above")  # what an entity is inside of
-highest = entities.alias("highest")  # and what that is inside of
 Place = tuple[str, str, str]  # parent, sort of record, name
 
 
@@ -76,7 +75,6 @@ class Records:
         self.written = 0  # entities
         self._counts: dict[str, int] = {}  # owner -> entities, once it was counted
         self._positions: dict[str, int] = {}  # parent -> the next place in it
-        self._seen: tuple[Account | None, list[sa.ColumnElement[bool]]] | None = None  # what a reader sees, made once
         # What was read
         self._places: dict[Place, Entity | None] = {}
         self._by_key: dict[str, Entity] = {}
@@ -96,7 +94,7 @@ class Records:
         """The entity with this key, if there is one and the reader may see it."""
         key = key.lower()
         if key not in self._by_key:
-            for found in self.select(entities.c.key == key):
+            for found in self._found(queries.by_keys(self._view), keys=[key]):
                 self._by_key[key] = found
         return self._by_key.get(key)
 
@@ -108,7 +106,7 @@ class Records:
     def by_keys(self, keys: Iterable[str]) -> dict[str, Entity]:
         """Those of several keys that the reader may see."""
         parts = batched(dict.fromkeys(keys))
-        return {one.key: one for part in parts for one in self.select(entities.c.key.in_(part))}
+        return {one.key: one for part in parts for one in self._found(queries.by_keys(self._view), keys=part)}
 
     def of_kind(self, kind: str, *conditions: sa.ColumnElement[bool]) -> list[Entity]:
         """All of a kind that the reader may see, hidden tModels not among them."""
@@ -120,7 +118,7 @@ class Records:
         found: dict[str, list[Entity]] = {key: list(self._inside.get(key, ())) for key in keys}
         left = most
         for part in batched([key for key in keys if key not in self._inside]):
-            inside = self.select(entities.c.parent.in_(part), limit=left)
+            inside = self._found(queries.inside_of(self._view, left is not None), keys=part, rows=left)
             for entity in inside:
                 found[entity.parent].append(entity)
             left = None if left is None else left - len(inside)
@@ -145,8 +143,8 @@ class Records:
         """The record of a sort with a name within a business (parent "" for meshes)."""
         place = (parent, record, name)
         if place not in self._places:
-            conditions = (entities.c.parent == parent, entities.c.record == record, entities.c.name == name)
-            self._know(place, next(iter(self.select(*conditions)), None))
+            found = self._found(queries.at_place(self._view), parent=parent, record=record, name=name)
+            self._know(place, next(iter(found), None))
         return self._places[place]
 
     def expect(self, places: Iterable[Place]) -> None:
@@ -175,17 +173,25 @@ class Records:
         offset: int = 0,
         limit: int | None = None,
     ) -> list[Entity]:
-        """What meets the conditions, on `entities` and `above`, and the reader may see."""
-        statement = self._visible(sa.select(entities), conditions).order_by(*order)
+        """What meets the conditions, on `entities` and `queries.above`, and the reader may see."""
+        statement = queries.visible(sa.select(entities), self._view, *conditions).order_by(*order)
         if limit is not None:
             statement = statement.limit(limit)
         if offset:
             statement = statement.offset(offset)
-        return [Entity(*row) for row in self._read.execute(statement)]
+        return self._found(statement)
+
+    def page(self, record: str, parent: str | None, name: tuple[str, str] | str | None, limit: int, offset: int) -> list[Entity]:
+        """Records of a sort in order of name and mesh. parent: of this mesh; None: of any. name: one, a range of them, or None: any."""
+        named = queries.Named.ANY if name is None else queries.Named.EXACT if isinstance(name, str) else queries.Named.RANGE
+        first, beyond = name if isinstance(name, tuple) else (name, None)
+        statement = queries.page(self._view, self.postgresql, parent is not None, named)
+        return self._found(statement, record=record, parent=parent, name=first, beyond=beyond, rows=limit, offset=offset)
 
     def count(self, *conditions: sa.ColumnElement[bool]) -> int:
         """How many `select` would find."""
-        return self._read.scalar(self._visible(sa.select(sa.func.count()).select_from(entities), conditions)) or 0
+        counted = queries.visible(sa.select(sa.func.count()).select_from(entities), self._view, *conditions)
+        return self._read.scalar(counted, self._reading) or 0
 
     @property
     def _read(self) -> Connection:
@@ -202,27 +208,18 @@ class Records:
         for known in (self._places, self._by_key, self._inside):
             known.clear()
 
-    def _visible(self, statement: sa.Select[Any], conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
-        """Leave out what is for an organisation other than the reader's, or whose lease is over, and what is inside (two levels)."""
-        if self._seen is None or self._seen[0] != self.reader:
-            over = sa.select(leased.c.entity).where(leased.c.expires <= self.now, leased.c.entity.in_((entities.c.key, above.c.key)))
-            self._seen = self.reader, [*(self._open(table) for table in (entities, above, highest)), ~over.exists()]
-        inside = sa.outerjoin(entities, above, above.c.key == entities.c.parent)
-        joined = inside.outerjoin(highest, highest.c.key == above.c.parent)
-        return statement.select_from(joined).where(*conditions, *self._seen[1])
+    def _found(self, statement: sa.Select[Any], **values: Any) -> list[Entity]:
+        """The entities that a statement of `queries` finds."""
+        return [Entity(*row) for row in self._read.execute(statement, {**values, **self._reading})]
 
-    def _open(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
-        """Whether an entity, where there is one, is for the reader."""
-        if self.reader is not None and self.reader.interchange:
-            return sa.true()
-        public = table.c.visibility == PUBLIC
-        if table is not entities:
-            public = sa.or_(public, table.c.visibility.is_(None))
-        if self.reader is None:
-            return public
-        mine = self.reader.organisation
-        named = sa.select(words.c.entity).where(words.c.entity == table.c.key, words.c.tmodel == VISIBLE_TO, words.c.value == mine)
-        return sa.or_(public, table.c.organisation == mine, sa.and_(table.c.visibility == LISTED, named.exists()))
+    @property
+    def _view(self) -> queries.View:
+        return queries.view_of(self.reader)
+
+    @property
+    def _reading(self) -> dict[str, Any]:
+        """The parameters of what a reader sees."""
+        return {"now": self.now, "mine": self.reader.organisation if self.reader is not None else ""}
 
     # Writing
 
@@ -375,9 +372,8 @@ class Records:
 
     def owners_of(self, wanted: Iterable[str]) -> dict[str, str]:
         """Whose names are, those that are somebody's."""
-        of = sa.select(owned_names.c.name, owned_names.c.owner)
-        rows = [row for part in batched(wanted) for row in self._read.execute(of.where(owned_names.c.name.in_(part)))]
-        return {row.name: row.owner for row in rows}
+        parts = batched(dict.fromkeys(wanted))
+        return {name: owner for part in parts for name, owner in self._read.execute(queries.owners(), {"names": part})}
 
     def give_up(self, name: str, owner: str) -> bool:
         """A name is nobody's; whether it was this owner's."""

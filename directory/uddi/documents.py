@@ -6,8 +6,10 @@ category bag, say which, and carry what UDDI has no element for. An address is a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from lxml import etree
@@ -80,6 +82,17 @@ KINDS = {
 _BEHIND = {"identifierBag", "categoryBag"}
 
 
+class _Parsers(threading.local):
+    """A parser for each thread: making one takes longer than reading a document."""
+
+    def __init__(self) -> None:
+        self.parser = etree.XMLParser(resolve_entities=False, no_network=True)
+
+
+_parsers = _Parsers()
+
+
+@cache
 def q(tag: str) -> str:
     """A tag with its namespace, as lxml writes it."""
     return f"{{{NAMESPACE}}}{tag}"
@@ -126,6 +139,14 @@ def references(element: Any, bag: str = "categoryBag") -> list[Any]:
 def values(element: Any, tmodel: str) -> list[str]:
     """The values of one category, in order."""
     return [str(one.get("keyValue")) for one in references(element) if one.get("tModelKey", "").lower() == tmodel]
+
+
+def categories(element: Any) -> dict[str, list[str]]:
+    """The values of all categories, those of each in order."""
+    found: dict[str, list[str]] = {}
+    for one in references(element):
+        found.setdefault(one.get("tModelKey", "").lower(), []).append(str(one.get("keyValue")))
+    return found
 
 
 def tmodels(element: Any) -> list[str]:
@@ -187,7 +208,7 @@ def text_of(element: Any) -> str:
 def element_of(entity: Entity) -> Any:
     """A stored document as an element, with its keys."""
     kind = KINDS[entity.kind]
-    element = etree.fromstring(entity.document, parser=etree.XMLParser(resolve_entities=False, no_network=True))
+    element = etree.fromstring(entity.document, parser=_parsers.parser)
     element.set(kind.key, entity.key)
     if kind.parent:
         element.set(KINDS[kind.parent].key, entity.parent)

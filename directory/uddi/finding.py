@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ..storage import queries
 from ..storage.errors import DirectoryError
 from ..storage.patterns import matching
 from ..storage.rows import Records
@@ -168,7 +169,7 @@ class Search:
     def _order(self) -> tuple[Any, ...]:
         """As `Qualifiers.ordered` does it."""
         wanted = self._wanted
-        name: Any = entities.c.name.collate("C") if self._records.postgresql else entities.c.name
+        name: Any = queries.names(self._records.postgresql)
         name = name.desc() if "sortbynamedesc" in wanted else name
         date: Any = entities.c.modified.desc() if "sortbydatedesc" in wanted else entities.c.modified
         dated = "sortbydateasc" in wanted or "sortbydatedesc" in wanted
