@@ -70,7 +70,7 @@ def _open(table: sa.FromClause, view: View) -> sa.ColumnElement[bool]:
         public = sa.or_(public, table.c.visibility.is_(None))
     if view is View.STRANGER:
         return public
-    mine = sa.bindparam("mine")
+    mine: sa.BindParameter[str] = sa.bindparam("mine")
     named = sa.select(words.c.entity).where(words.c.entity == table.c.key, words.c.tmodel == VISIBLE_TO, words.c.value == mine)
     return sa.or_(public, table.c.organisation == mine, sa.and_(table.c.visibility == LISTED, named.exists()))
 
