@@ -1,8 +1,9 @@
-"""One message at a time between two Mosquittos: attached to a ring of five of ours, and bridged through a third Mosquitto.
+"""One message at a time between two Mosquittos: attached to a ring of five of ours, and bridged.
 
     python -m benchmarks.attached [MESSAGES [DURABILITY]]
 
-It prints the median of the time from PUBLISH at the one to PUBLISH at the other, for both, in turns of 200 messages.
+It prints the median of the time from PUBLISH at the one to PUBLISH at the other, for each way, in turns of 200 messages: attached,
+with three of our brokers between the two; bridged through three Mosquittos, with as many brokers on the way; and bridged through one.
 DURABILITY: of our brokers, fsync, os or memory; Mosquitto keeps nothing here, so memory is its like.
 """
 
@@ -134,13 +135,16 @@ def attached(folder: Path, durability: str) -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def bridged(folder: Path) -> Iterator[tuple[int, int]]:
-    """Two Mosquittos with a third one between them."""
-    bridge = "connection {0}\naddress 127.0.0.1:{1}\ntopic # both 1\nbridge_protocol_version mqttv50\nbridge_tcp_nodelay true\n"
-    with mosquitto(folder) as one, mosquitto(folder) as other:
-        lines = "".join(bridge.replace("bridge_tcp_nodelay true\n", "").format(f"to{port}", port) for port in (one, other))
-        with mosquitto(folder, lines):
-            yield one, other
+def bridged(folder: Path, between: int) -> Iterator[tuple[int, int]]:
+    """Two Mosquittos with others between them, each with a bridge to the one before it, the last one also to the second of the two."""
+    bridge = "connection to{0}\naddress 127.0.0.1:{0}\ntopic # both 1\nbridge_protocol_version mqttv50\n"
+    with contextlib.ExitStack() as stack:
+        one, other = (stack.enter_context(mosquitto(folder)) for _ in range(2))
+        before = one
+        for number in range(between):
+            ends = (before, other) if number == between - 1 else (before,)
+            before = stack.enter_context(mosquitto(folder, "".join(bridge.format(port) for port in ends)))
+        yield one, other
 
 
 def main() -> None:
@@ -148,7 +152,8 @@ def main() -> None:
     durability = sys.argv[2] if len(sys.argv) > 2 else "memory"
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        sites = {"attached": stack.enter_context(attached(folder, durability)), "bridged": stack.enter_context(bridged(folder))}
+        sites = {"attached": stack.enter_context(attached(folder, durability))}
+        sites |= {f"bridged through {between}": stack.enter_context(bridged(folder, between)) for between in (3, 1)}
         for qos in (0, 1):
             paths = {kind: Route(*ports, qos) for kind, ports in sites.items()}
             for path in paths.values():
@@ -157,8 +162,8 @@ def main() -> None:
                 for path in paths.values():
                     path.turn()
             half = {kind: statistics.median(path.times) * 1e6 for kind, path in paths.items()}
-            ratio = half["attached"] / half["bridged"]
-            print(f"QoS {qos}: attached {half['attached']:.0f} us, bridged {half['bridged']:.0f} us, {ratio:.2f} times")
+            ours = half["attached"]
+            print(f"QoS {qos}: " + "; ".join(f"{kind} {time:.0f} us ({ours / time:.2f})" for kind, time in half.items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -71,11 +71,17 @@ class End:
         self.qos = 2
         self.retains = self.identifies = True
         self.out: list[bytes] = []
+        self.largest = largest
         self._framer = Framer(largest)
 
     def begin(self) -> None:
         """Say CONNECT."""
         self.send(self.connect)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no packet has come in part."""
+        return self._framer.error is None and not self._framer.unfinished()
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The frames that these bytes complete. Raises PeerError."""

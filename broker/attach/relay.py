@@ -32,6 +32,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...mqtt.errors import protocol_error
+from ...mqtt.framing import single_body
 from ...mqtt.packets import Subscribe, Subscription, Unsubscribe
 from ...mqtt.properties import Properties, Property
 from ...mqtt.publish import strip
@@ -174,6 +175,38 @@ class Relay:
             else:
                 self._early.append((first, body))
         return accepted
+
+    def single(self, end: End, data: bytes) -> bool:
+        """Take bytes that are one whole PUBLISH or PUBACK which goes on as it is. False: nothing was done, they have to be fed.
+
+        Most messages come by themselves and keep their names.
+        """
+        if not (self.up and end.idle) or len(data) > end.largest:
+            return False
+        first = data[0]
+        way, back = (self._out, self._in) if end is self.here else (self._in, self._out)
+        if first == 0x40:
+            if len(data) != 4 or data[1] != 2:
+                return False
+            back.source.out.append(data)
+            return True
+        target = way.target
+        start = single_body(data) if first == 0x30 or first == 0x32 else 0
+        if not start or end.version != target.version or 0 < target.takes < len(data):
+            return False
+        stop = start + 2 + (data[start] << 8 | data[start + 1])
+        topic, qos = data[start + 2 : stop], first >> 1 & 1
+        payload = stop + 2 * qos + (end.version == 5)
+        if payload > len(data) or not topic or (end.version == 5 and data[payload - 1]) or (qos and not any(data[stop : stop + 2])):
+            return False
+        try:
+            if way.rename(topic) != topic:
+                return False
+        except UnicodeDecodeError:
+            return False
+        way.count()
+        target.out.append(data)
+        return True
 
     def begin(self) -> None:
         """Both ends have accepted us. Raises PeerError, Later."""

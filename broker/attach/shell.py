@@ -234,7 +234,7 @@ class Attachment:
         relay = self._relay
         assert relay is not None
         try:
-            if relay.feed(line.end, data):
+            if not relay.single(line.end, data) and relay.feed(line.end, data):
                 if relay.up:
                     self._cross(relay)
                 else:

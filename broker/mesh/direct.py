@@ -70,21 +70,22 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     """Give the message to the only client here that wants it, as QoS 0 or 1. False: it has to go the general way."""
     outcome, data, start, _, token = taken
     context = shell.context
-    recipients = shell.router.recipients.get(outcome.topic)
+    route = shell.router.routes.get(outcome.topic)
+    recipients = route.recipients if route is not None else None
     if recipients is None:
         return False
     here = recipients.local or recipients
     sole = here.sole
     if sole is None or outcome.qos == 2 or context.hooks is not None:
         return False
-    session: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
+    session: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves is no sole recipient
     target = session.connection
-    if target is None or target.special or target.congested or target.sends or session.stored:
+    if target is None or target.special or target.congested:
         return False
     parts = [b"", data[start : start + 2 + len(outcome.topic)], b"", b"\0" if target.version == 5 else b"", data[taken.payload :]]
     if sole.qos and outcome.qos:
         outbound = session.outbound
-        if session.queue or session.resending or session.replays or outbound.in_flight >= outbound.limit:
+        if session.stored or target.sends or session.queue or session.resending or session.replays or outbound.in_flight >= outbound.limit:
             return False
         if outbound.bytes >= session.max_bytes and outbound.in_flight:
             return False

@@ -106,8 +106,13 @@ def admit(publication: Publication, run: Batch, route: Route) -> bool:
         if site.context.hooks is not None:
             site.context.hooks.dropped(connection.client_id, run, run.count, text)
         return False
-    if route.recipients is not None and (connection.admitted is not site.router.recipients or (rights is not None and rights.owners)):
-        connection.remember(run.topic, route.recipients)
+    if route.recipients is not None and (
+        connection.admitted is not site.router.recipients or route.choosy or (rights is not None and rights.owners)
+    ):
+        chooses = publication.session in route.choosy
+        recipients = site.router.recipients_of(route, publication.session) if chooses else route.recipients
+        if recipients is not None:
+            connection.remember(run.topic, recipients)
     return True
 
 

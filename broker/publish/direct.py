@@ -87,7 +87,7 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
 
 def _publish_acknowledged(connection: ClientConnection, recipients: Recipients, sole: Target, data: bytes, end: int) -> bool:
     """A PUBLISH of QoS 1 without DUP and RETAIN. end: of its topic."""
-    recipient: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
+    recipient: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves is no sole recipient
     target = recipient.connection
     if target is None or not sole.qos or recipient.stored or connection.receive_maximum or connection.tracker is not None:
         return False

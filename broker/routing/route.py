@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ...mqtt.packets import Subscription
 from ...mqtt.properties import Property, encode_properties
+from ..empty import EMPTY_SET
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -47,10 +48,11 @@ class Target:
     """One session in one route.
 
     qos: the highest granted. suffix: its subscription identifiers, encoded. deaf: it gets nothing of its own messages. foreign: how it gets
-    these, without its No Local subscriptions; None: as those of others.
+    these, without its No Local subscriptions; None: as those of others. others: how it gets those of others, if it has a No Local
+    subscription; None: it has none.
     """
 
-    __slots__ = ("deaf", "foreign", "plain", "qos", "retain_as_published", "session", "suffix")
+    __slots__ = ("deaf", "foreign", "others", "plain", "qos", "retain_as_published", "session", "suffix")
 
     def __init__(self, entries: list[Entry]) -> None:
         entry = entries[0]
@@ -66,6 +68,7 @@ class Target:
             self.suffix = b"".join([entry.identifier for entry in entries])
         self.deaf = False
         self.foreign: Target | None = None
+        self.others: Target | None = None
         self.plain = not self.suffix
 
 
@@ -78,8 +81,31 @@ def target_of(entries: list[Entry]) -> Target:
     if len(foreign) < len(entries):
         target.deaf = not foreign
         target.foreign = Target(foreign) if foreign else None
+        target.others = Target(entries)
         target.plain = False
     return target
+
+
+def heard_by(targets: list[Target], publisher: Recipient | None) -> list[Target] | None:
+    """Who gets the plain messages of one publisher, each without No Local; None: somebody has options that have to be respected.
+
+    publisher: None: one that has no No Local subscription among them. Where there are very many, nobody looks.
+    """
+    if len(targets) > SHARED:
+        return None
+    found: list[Target] = []
+    for target in targets:
+        seen = target.others
+        if seen is None:
+            seen = target
+        elif target.session is publisher:
+            seen = target.foreign
+            if seen is None:
+                continue
+        if not seen.plain:
+            return None
+        found.append(seen)
+    return found
 
 
 class Recipients:
@@ -89,7 +115,8 @@ class Recipients:
     mask: the brokers elsewhere, bit n for broker n.
     receipts: whether messages are acknowledged after receipts, unless their publisher says otherwise.
     local: the same without the brokers elsewhere, for messages that the mesh brings; None: this one.
-    sole: the only recipient, when no store, journal or other broker has to know of a message; else None. See `broker/publish/direct.py`.
+    sole: the only recipient, a session that does not move, when no journal or other broker has to know of a message; else None. See
+    `broker/publish/direct.py`.
     far: only other brokers want a message, and no journal has to know of it.
     queue: the queue that they are put into; None: into none.
     noted: the journal has events of these messages. dimension: what its counters call them. tally: see `journal/tally.py`.
@@ -118,7 +145,7 @@ class Recipients:
         self.dimension = dimension
         self.tally = 0
         self.local = local
-        self.sole = None if mask or noted or len(targets) != 1 or targets[0].session.stored else targets[0]
+        self.sole = None if mask or noted or len(targets) != 1 or targets[0].session.main is not targets[0].session else targets[0]
         self.queue: str | None = None
         self.far = mask > 0 and not (targets or receipts or noted)
 
@@ -180,7 +207,9 @@ class Route:
     targets: sessions here with matching subscriptions. shares: shared subscriptions that match. mesh: who wants it elsewhere.
     plain: all targets take messages that are not retained as they come, and no shared subscription wants them.
     as_published: some target wants to see the retain flag.
-    recipients: of plain messages, when these may be moved together with messages of other topics; else None.
+    recipients: of plain messages, when these may be moved together with messages of other topics; else None. They are those of
+    publishers that are not in `choosy`.
+    choosy: the sessions that have a No Local subscription.
     receipts: its messages are acknowledged after receipts, unless their publisher says otherwise.
     service: what answers requests on it, when it is not writable.
     queue: the queue that its messages are put into, when it is not writable; "": one that does not exist; None: into none.
@@ -192,6 +221,7 @@ class Route:
     __slots__ = (
         "addressed",
         "as_published",
+        "choosy",
         "dimension",
         "local_groups",
         "mesh",
@@ -226,6 +256,9 @@ class Route:
         self.dimension = ""
         self.tally = 0
         self.plain = not shares and all(target.plain for target in targets)
+        self.choosy: Collection[Recipient] = EMPTY_SET
+        if not self.plain:
+            self.choosy = {target.session for target in targets if target.others is not None} or EMPTY_SET
         self.as_published = any(target.retain_as_published for target in targets)
 
     @property

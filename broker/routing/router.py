@@ -22,7 +22,19 @@ from ..auth.permissions import Access, Rights
 from ..counters import Counters
 from ..journal.tally import amount_of
 from ..ledger import SUBSCRIPTIONS, weight_of_filter
-from .route import Addressed, Entry, KnownRecipients, PartOfTargets, Recipients, Route, Service, Target, queue_recipients, target_of
+from .route import (
+    Addressed,
+    Entry,
+    KnownRecipients,
+    PartOfTargets,
+    Recipients,
+    Route,
+    Service,
+    Target,
+    heard_by,
+    queue_recipients,
+    target_of,
+)
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
@@ -417,13 +429,24 @@ class Router:
         if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
             self._clear()
         self.routes[topic_bytes] = route
-        if route.plain and writable and making.addressed is None and not (rights is not None and rights.identified):
-            mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
-            if mask is not None:
-                route.recipients = self._known.of(route.targets, mask, route.receipts and mask > 0, route.noted, route.dimension)
-                if rights is None or rights.owners is None:
-                    self.recipients[topic_bytes] = route.recipients
+        if writable and making.addressed is None and not (rights is not None and rights.identified):
+            route.recipients = self.recipients_of(route, None)
+            if route.recipients is not None and not route.choosy and (rights is None or rights.owners is None):
+                self.recipients[topic_bytes] = route.recipients
         return route
+
+    def recipients_of(self, route: Route, publisher: Recipient | None) -> Recipients | None:
+        """Who gets the plain messages of a publisher; None: they go by the route. publisher: None: one that is not among the targets."""
+        targets = route.targets
+        if not route.plain:
+            heard = heard_by(targets, publisher) if route.choosy and not route.shares else None
+            if heard is None:
+                return None
+            targets = heard
+        mask = self.mesh.mask(route.mesh) if route.mesh is not None and self.mesh is not None else 0
+        if mask is None:
+            return None
+        return self._known.of(targets, mask, route.receipts and mask > 0, route.noted, route.dimension)
 
     def _queue(self, route: Route, topic: bytes, name: str | None) -> None:
         """The route of a queue's topic. name: None: there is no such queue."""

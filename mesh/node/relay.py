@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...mqtt.batch.batch import Batch
+from ...mqtt.batch.cutting import alike_until
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MqttError
@@ -161,15 +162,14 @@ class Relay:
             self._check_others(others)
         # How many frames follow that differ in the low bytes of the sequence and the payload only?
         sequence_at = rest_end + 6
-        following, last_start = position + size, end - size
-        prefix, same = data[position:sequence_at], data.startswith
+        prefix = data[position:sequence_at]
         if others:
+            following, last_start, same = position + size, end - size, data.startswith
             skip = rest_end + 8 - position
             while following <= last_start and same(prefix, following) and same(others, following + skip):
                 following += size
         else:
-            while following <= last_start and same(prefix, following):
-                following += size
+            following = alike_until(data, prefix, position, size, end)
         count = (following - position) // size
         rest = data[bits_end:rest_end]
         if count == 1 and following < end and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from .batch import Batch
+from .cutting import part_of_each
 
 if TYPE_CHECKING:
     from .parts import PartsBatch
@@ -102,7 +103,7 @@ class Run(Batch):
         if self._payloads is None:
             assert self._raw is not None
             data, offset, size, length = self._raw
-            self._payloads = [data[i : i + length] for i in range(offset, offset + self.count * size, size)]
+            self._payloads = part_of_each(data, offset, length, size)
         return self._payloads
 
     def messages(self) -> list[tuple[bytes, bytes]]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mqmesh.broker.attach.end import End, Refused
 from mqmesh.broker.attach.relay import Counts, Later, Relay, Wants
 from mqmesh.mesh.wire.policy import Policy, PolicyFilter
@@ -212,3 +214,69 @@ def test_nonsense_of_a_broker_is_its_error(data: bytes) -> None:
     b = bench()
     with pytest.raises(PeerError):
         b.relay.feed(b.there, data)
+
+
+PIECES = st.one_of(
+    st.builds(
+        lambda topic, payload, qos, retain, dup, number, block: encode(
+            Publish(topic, payload, qos, retain, dup and qos > 0, number if qos else 0, {Property.CONTENT_TYPE: "x"} if block else {}), 5
+        ),
+        st.sampled_from(["plant/x", "secret/x", "y", "other/\u20ac"]),
+        st.sampled_from([b"", b"1", bytes(60), bytes(200), bytes(17_000)]),
+        st.sampled_from([0, 1, 1, 2]),
+        st.booleans(),
+        st.booleans(),
+        st.integers(1, 3),
+        st.booleans(),
+    ),
+    st.builds(lambda number, reason: encode(Puback(number, reason), 5), st.integers(1, 3), st.sampled_from([0, 0, Reason.NOT_AUTHORIZED])),
+    st.builds(lambda number: encode(Pubrec(number), 5), st.integers(1, 3)),
+    st.builds(lambda number: encode(Pubrel(number), 5), st.integers(1, 3)),
+    st.binary(max_size=12),
+)
+
+
+@given(
+    st.sampled_from([Policy(), Policy(None, ("secret/#",)), MAPPED]),
+    st.sampled_from([(True, True), (True, False)]),
+    st.sampled_from([0, 150]),
+    st.lists(st.tuples(st.booleans(), st.lists(PIECES, min_size=1, max_size=2), st.integers(0, 3)), max_size=20),
+)
+def test_a_single_frame_has_the_same_effect_as_it_has_among_others(
+    policy: Policy, present: tuple[bool, bool], most: int, steps: list[tuple[bool, list[bytes], int]]
+) -> None:
+    """cut: bytes at the end of a piece that come by themselves."""
+
+    def play(singly: bool) -> list[Any]:
+        b = Bench(5, policy, present)
+        b._grants = {Property.MAXIMUM_PACKET_SIZE: most} if most else {}
+        b.open += [1, 2]
+        b.start()
+        found: list[Any] = []
+        for here, frames, cut in steps:
+            end = b.here if here else b.there
+            data = b"".join(frames)
+            for piece in (data[: len(data) - cut], data[len(data) - cut :]):
+                try:
+                    if piece and not (singly and b.relay.single(end, piece)):
+                        b.relay.feed(end, piece)
+                except (PeerError, Later) as error:
+                    return [*found, repr(error)]
+                found.append((b.here.take(), b.there.take()))
+        counts = b.counts
+        return [found, (counts.into, counts.out, counts.refused, counts.withheld), b.notes]
+
+    assert play(True) == play(False)
+
+
+def test_single_frames_are_taken() -> None:
+    """Else the comparison would say nothing."""
+    b = bench(policy=Policy())
+    for qos in (0, 1):
+        frame = encode(Publish("t", b"1", qos, packet_id=7 * qos), 5)
+        for end, other in ((b.here, b.there), (b.there, b.here)):
+            assert b.relay.single(end, frame)
+            assert other.take() == frame
+    assert b.relay.single(b.there, encode(Puback(7), 5))
+    assert b.said(b.here) == [Puback(7)]
+    assert (b.counts.out, b.counts.into) == (2, 2)

@@ -18,7 +18,7 @@ NAMES = ("same", "other", "narrow", "publisher")
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[int, list[tuple[Any, ...]]]:
+def cases(draw: st.DrawFn) -> tuple[int, list[tuple[Any, ...]], int]:
     version = draw(st.sampled_from([4, 5]))
     blocks: list[dict[int, Any]] = [{}, {}, {}, {Property.CONTENT_TYPE: "x"}] if version == 5 else [{}]
     publish = st.tuples(
@@ -35,21 +35,25 @@ def cases(draw: st.DrawFn) -> tuple[int, list[tuple[Any, ...]]]:
     )
     answer = st.tuples(st.just("answer"), st.sampled_from(NAMES[:3]), st.integers(1, 8))
     away = st.tuples(st.just("away"), st.sampled_from(NAMES[:3]))
-    return version, draw(st.lists(st.one_of(publish, publish, publish, answer, answer, away), max_size=40))
+    return version, draw(st.lists(st.one_of(publish, publish, publish, answer, answer, away), max_size=40)), draw(st.integers(0, 3))
 
 
-async def play(version: int, steps: list[tuple[Any, ...]]) -> list[Any]:
-    """What everybody got, and what the broker counted."""
+async def play(version: int, steps: list[tuple[Any, ...]], deaf: int = 0) -> list[Any]:
+    """What everybody got, and what the broker counted. deaf: 1: "same" has No Local; 2: the publisher does too, 3: in one of its two."""
     broker = await started()
     other = 9 - version
     filters = {"same": ("one/#", version, 0), "other": ("two/#", other, 0), "narrow": ("one/b", version, 2)}
     clients = {}
     for name, (topic_filter, level, most) in filters.items():
         properties = {"receive_maximum": most} if most and level == 5 else {}
-        clients[name] = Wire(broker, level).connect(name, Subscription(topic_filter, 1), **properties)
-    publisher = Wire(broker, version).connect("publisher")
-    for topic in TOPICS:
-        broker.site.router.route(topic.encode())
+        no_local = deaf > 0 and name == "same" and level == 5
+        clients[name] = Wire(broker, level).connect(name, Subscription(topic_filter, 1, no_local), **properties)
+    own = [Subscription("one/#", 1, True)] if deaf > 1 and version == 5 else []
+    own += [Subscription("+/b", 0)] if deaf > 2 else []
+    publisher = Wire(broker, version).connect("publisher", *own)
+    if not deaf:
+        for topic in TOPICS:
+            broker.site.router.route(topic.encode())
     found: list[Any] = []
     for step in steps:
         if step[0] == "publish":

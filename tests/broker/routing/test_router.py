@@ -77,6 +77,27 @@ async def test_no_local(qos):
         await client.nothing()
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_no_local_holds_for_each_message_of_many(qos):
+    """What is remembered of a topic's recipients is that of its publisher."""
+    async with Site() as site:
+        deaf, half, plain = [await site.client(name) for name in ("deaf", "half", "plain")]
+        await deaf.subscribe(Subscription("t/#", qos, no_local=True))
+        await half.subscribe(Subscription("t/#", qos, no_local=True), Subscription("+/1", qos))
+        await plain.subscribe(Subscription("t/+", qos))
+        for publisher in (deaf, half, plain, half, deaf):
+            name = publisher.name.encode()
+            for _ in range(3):
+                await publisher.publish("t/1", name, qos)
+                await publisher.publish("t/2", name, qos)
+            for client in (deaf, half, plain):
+                own = client is publisher
+                topics = [] if own and client is deaf else ["t/1"] * 3 if own and client is half else ["t/1", "t/2"] * 3
+                assert [(one.topic, one.payload) for one in await client.messages(len(topics))] == [(one, name) for one in topics]
+        for client in (deaf, half, plain):
+            await client.nothing()
+
+
 async def test_no_local_on_one_of_two_overlapping_subscriptions():
     async with Site() as site:
         client, other = await site.client("c"), await site.client("other")
