@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mqmesh.broker.counters import Counters
 from mqmesh.broker.ledger import Ledger
 from mqmesh.broker.routing.router import SCANS, Router
-from mqmesh.mqtt.packets import Publish, Subscription
+from mqmesh.mqtt.packets import Pingreq, Pingresp, Puback, Publish, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
 from mqmesh.mqtt.topics import matches
@@ -85,17 +85,22 @@ async def test_no_local_holds_for_each_message_of_many(qos):
         await deaf.subscribe(Subscription("t/#", qos, no_local=True))
         await half.subscribe(Subscription("t/#", qos, no_local=True), Subscription("+/1", qos))
         await plain.subscribe(Subscription("t/+", qos))
+        clients = [deaf, half, plain]
         for publisher in (deaf, half, plain, half, deaf):
-            name = publisher.name.encode()
-            for _ in range(3):
-                await publisher.publish("t/1", name, qos)
-                await publisher.publish("t/2", name, qos)
-            for client in (deaf, half, plain):
-                own = client is publisher
-                topics = [] if own and client is deaf else ["t/1"] * 3 if own and client is half else ["t/1", "t/2"] * 3
-                assert [(one.topic, one.payload) for one in await client.messages(len(topics))] == [(one, name) for one in topics]
-        for client in (deaf, half, plain):
-            await client.nothing()
+            for number in range(6):
+                publisher.send(Publish(f"t/{number % 2}", publisher.name.encode(), qos, packet_id=number + 1 if qos else 0))
+            for client in (publisher, *(one for one in clients if one is not publisher)):  # when it has its answer, all others have theirs
+                client.send(Pingreq())
+                found: list[tuple[str, bytes]] = []
+                while not isinstance(packet := await client.receive(), Pingresp):
+                    if isinstance(packet, Publish):
+                        found.append((packet.topic, packet.payload))
+                        if packet.qos:
+                            client.send(Puback(packet.packet_id))
+                topics = ["t/0", "t/1"] * 3
+                if client is publisher:
+                    topics = {deaf: [], half: ["t/1"] * 3, plain: topics}[client]
+                assert found == [(topic, publisher.name.encode()) for topic in topics]
 
 
 async def test_no_local_on_one_of_two_overlapping_subscriptions():
