@@ -246,10 +246,14 @@ class Attachment:
             self._fenced = isinstance(error, Later) and error.fenced
             self.ended(error.text if isinstance(error, PeerError) else str(error))
             return
+        if self._pair is None:
+            self._write()
+        else:
+            self._pair.pump_after(self._write)
+
+    def _write(self) -> None:
         for one in self._lines:
             one.write()
-        if self._pair is not None:
-            self._pair.pump()
 
     def _without_bridge(self) -> None:
         """The other broker does not know the bit of a bridge, so it sends back what we publish: that may match nothing that comes in."""
