@@ -187,14 +187,11 @@ async def test_shared_subscriptions_that_are_malformed(version):
 class FakeSession:
     """As much of a session as the router needs."""
 
-    stored = False
-
     def __init__(self, name: str) -> None:
         self.client_id = name
         self.subscriptions: dict[str, Subscription] = {}
         self.connection = None
-        self.stored = False
-        self.face = self
+        self.face = self.main = self
         self.account = Ledger(10**9).account()
 
 
