@@ -1,7 +1,7 @@
 """Cuts a block of frames of one size into their payloads, and finds how far such a block goes, many frames with one call.
 
 A slice or a comparison for each message is what moving a message costs. `struct` does both for `TOGETHER` frames at once. To prepare that
-takes as long as some hundred slices, so what was prepared for a size is kept, and few frames are cut one by one.
+takes as long as some ten slices, so what was prepared for a size is kept, and few frames are looked at one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 from struct import Struct
 
 TOGETHER = 32  # frames
-ENOUGH = 96  # frames of which so many are cut together
+ENOUGH = 40  # frames, of fewer each is looked at by itself
 
 
 @lru_cache(maxsize=256)
