@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ...mqtt.packets import Subscription
 from ...mqtt.properties import Property, encode_properties
-from ..empty import EMPTY_SET
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from .shared import ShareGroup
 
 SHARED = 10_000  # targets of topics that may share one `Recipients`
+NOBODY: frozenset[Recipient] = frozenset()
 
 # Answers requests to the broker: whether somebody got the answers; or, for each request, why it is refused (None: it is not).
 Service = Callable[["Connection", "Batch", "PublishProperties | None"], "bool | list[str | None]"]
@@ -256,9 +256,7 @@ class Route:
         self.dimension = ""
         self.tally = 0
         self.plain = not shares and all(target.plain for target in targets)
-        self.choosy: Collection[Recipient] = EMPTY_SET
-        if not self.plain:
-            self.choosy = {target.session for target in targets if target.others is not None} or EMPTY_SET
+        self.choosy = NOBODY if self.plain else frozenset([target.session for target in targets if target.others is not None])
         self.as_published = any(target.retain_as_published for target in targets)
 
     @property
