@@ -259,12 +259,14 @@ class Membership:
         core = self._core
         key = (update.number, update.uuid)
         if key == (core.number, core.uuid):
+            self._on_own_interest(end, update)
             return
         self.refresh()
         if self.buried(*key, update.epoch):
             return
         if self.states.foreign(update.number, update.uuid, update.epoch):
-            return  # the life that holds its place says its own
+            self.fence.tell(end, [update])  # the life that holds its place says its own; the peer learns whose this is
+            return
         active = self.interests.active.get(update.number)
         if active is not None and active != update.uuid and self.states.live >> update.number & 1:
             return
@@ -278,6 +280,24 @@ class Membership:
             core.flood("interest", update, but=end.id)
         elif verdict == "gap":
             core.control(end.id, "want", [key])
+
+    def _on_own_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
+        """A peer says what this broker wants. If that is of a later epoch, it hides what this life says, and this life goes above it.
+
+        It is that of a life which nobody here has heard of: a copy, or one whose data folder was restored from a backup since.
+        """
+        core = self._core
+        if update.epoch <= core.identity.epoch or self._of_twin(update.epoch):
+            return
+        if core.keys is not None:
+            if update.seal is None or update.seal.key != core.keys.signer.public:
+                return
+            if update.base is not None:  # what is signed is the whole
+                core.control(end.id, "want", [(core.number, core.uuid)])
+                return
+            if not self._signed(update, InterestSet.of(update)):
+                return
+        self._raise_epoch(update.epoch)
 
     def on_want(self, end: LinkEnd, keys: tuple[Key, ...]) -> None:
         """Send interest as a whole."""
@@ -441,8 +461,13 @@ class Membership:
                 interests.activate(number, record.uuid)
                 self._dispatch.replaced(number, record.uuid)
                 interests.all_stale()
-            if (number, record.uuid) in self._forgotten or (number, record.uuid) in self.states.taken_over:
-                core.flood("want", [(number, record.uuid)])
+            key = (number, record.uuid)
+            known = interests.sets.get(key)
+            foreign = known is not None and self.states.foreign(*key, known.epoch)
+            if foreign:
+                interests.outdate(key)
+            if foreign or key in self._forgotten or key in self.states.taken_over:
+                core.flood("want", [key])
         self._say_taken_over()
         interests.keep_only({n: record.uuid for n, record in self.states.holders.items()})
 

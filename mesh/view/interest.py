@@ -83,6 +83,15 @@ class InterestSet:
         self.seal: Seal | None = None
         self.entries: dict[Entry, int] = {}
 
+    @classmethod
+    def of(cls, update: InterestUpdate) -> InterestSet:
+        """What an update says that says all."""
+        found = cls(update.epoch)
+        found.version, found.seal = update.version, update.seal
+        for filter_, group, weight in update.adds:
+            found.put((filter_, group), weight)
+        return found
+
     def put(self, entry: Entry, weight: int | None) -> None:
         """Set or, with None, remove an entry."""
         old = self.entries.pop(entry, None)
@@ -151,10 +160,15 @@ class Interests:
         """A number belongs to this key: what another one said that it wants counts until the owner says something, however old."""
         for one, known in self.sets.items():
             if one[0] == number and known.seal is not None and known.seal.key != key:
-                known.epoch = known.version = 0
-                known.seal = None  # so that it is not passed on
-                if self.memory is not None:
-                    self.memory.interest(one, known, ())
+                self.outdate(one)
+
+    def outdate(self, key: Key) -> None:
+        """What is known of a broker's interest was said by whoever does not hold its place: it counts until the holder says something."""
+        known = self.sets[key]
+        known.epoch = known.version = 0
+        known.seal = None  # so that it is not passed on
+        if self.memory is not None:
+            self.memory.interest(key, known, ())
 
     def apply(self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None) -> str:
         """Take an update: "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole). Raises `PeerError`.

@@ -8,11 +8,13 @@ from mqmesh.mesh.custody.windows import CustodyWindow
 from mqmesh.mesh.node.actions import Send
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
+from mqmesh.mesh.view.interest import InterestSet
 from mqmesh.mesh.view.lives import EPOCHS_SAID, LIVES_KEPT, RIVALS_SAID, Former
 from mqmesh.mesh.wire.control import ALL, Life, LinkEntry, LinkRecord, encode
 from mqmesh.mesh.wire.identity import CAPABILITIES, Identity
+from mqmesh.mesh.wire.keys import Keys, Signer
 from simulation.disk import Disk
-from support.models.mesh_net import Net
+from support.models.mesh_net import Net, signer_of
 
 
 def life(net: Net, at: int, number: int, epoch: int, name: bytes, claim: int = 0) -> Node:
@@ -101,6 +103,74 @@ def test_what_a_life_wants_is_not_passed_on_before_the_life() -> None:
     for number in (1, 2):
         assert net.nodes[number].interested("of/the/original") == 1 << 3
         assert net.nodes[number].interested("of/the/copy") == 0
+
+
+def wanted_by_another_life(net: Net, frm: int, to: int, keys: Keys | None = None) -> None:
+    """A broker has kept, over its restart, what a life of broker 3 wanted whose name nobody knows any more, and says it to another."""
+    wants = InterestSet(9000)
+    wants.version = 1
+    wants.put(("of/the/copy", None), 1)
+    if keys is not None:
+        wants.seal = keys.seal("interest", *wants.said((3, UUID(int=3).bytes)))
+    link = next(link for (number, link), (other, _) in net.ends.items() if (number, other) == (frm, to))
+    net._do(frm, Send(link, encode("interest", wants.whole((3, UUID(int=3).bytes))), True))
+    net.settle()
+
+
+def knows_what_3_wants(net: Net, *numbers: int) -> None:
+    net.nodes[3].subscribe("of/the/original", None, 1, net.now)
+    net.settle()
+    for number in numbers:
+        assert net.nodes[number].interested("of/the/original") == 1 << 3
+        assert net.nodes[number].interested("of/the/copy") == 0
+
+
+def test_the_holder_goes_above_what_a_life_wanted_that_nobody_knows_any_more() -> None:
+    """Seed 1711: with its higher epoch it hid what the holder wants, for as long as the holder lived."""
+    net = chain()
+    wanted_by_another_life(net, 1, 2)
+    assert net.nodes[3].identity.epoch > 9000
+    knows_what_3_wants(net, 1, 2)
+
+
+def test_the_holder_goes_above_what_it_has_signed_and_nothing_else() -> None:
+    net = Net(1, 2, 3, keyed=True)
+    for other in (1, 3):
+        net.link(2, other)
+    net.settle()
+    wanted_by_another_life(net, 2, 3)
+    wanted_by_another_life(net, 2, 3, Keys("mesh", 3, "b3", Signer(b"s" * 32)))
+    assert net.nodes[3].identity.epoch == 1000
+    wanted_by_another_life(net, 1, 2, Keys("mesh", 3, "b3", signer_of(3)))
+    assert net.nodes[3].identity.epoch > 9000
+    knows_what_3_wants(net, 1, 2)
+
+
+def test_what_a_life_wanted_counts_no_more_once_it_is_known_whose_it_is() -> None:
+    """It is taken before its life is known, and its epoch is the higher one."""
+    net = Net()
+    net.capabilities = CAPABILITIES
+    for number in (1, 2):
+        life(net, number, number, 1000 + number, bytes((number,)))
+    link = net.link(1, 2)
+    net.settle()
+    uuid = UUID(int=3).bytes
+    own = net.nodes[2]._states.records[2, UUID(int=2).bytes]
+    with_3 = own._replace(sequence=own.sequence + 9, links=(*own.links, LinkEntry(3, 77, 1)))
+    holds = Life(3, uuid, b"a" * 16, 0, 1003, ((1003, ALL),), 1, (), False, None)
+    for kind, body in (("life", [holds]), ("linkstate", [LinkRecord(3, uuid, "b3", 1003, 1, (LinkEntry(2, 77, 1),)), with_3])):
+        net._do(2, Send(link, encode(kind, body), True))
+    wanted_by_another_life(net, 2, 1)
+    assert net.nodes[1].interested("of/the/copy") == 1 << 3
+    other = holds._replace(life=b"c" * 16, born=9000, epochs=((9000, ALL),), rivals=(holds.life,))
+    net._do(2, Send(link, encode("life", [other]), True))
+    net.settle()
+    wants = InterestSet(1003)
+    wants.put(("of/the/original", None), 1)
+    net._do(2, Send(link, encode("interest", wants.whole((3, uuid))), True))
+    net.settle()
+    assert net.nodes[1].interested("of/the/original") == 1 << 3
+    assert net.nodes[1].interested("of/the/copy") == 0
 
 
 def test_who_comes_while_a_life_cannot_be_reached_hears_of_it_once_it_can() -> None:
