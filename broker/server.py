@@ -65,7 +65,7 @@ from .site import Site
 from .transport.in_process import InProcessPair
 from .transport.tls.service import TlsService
 from .transport.websocket.service import WebSocketService
-from .write_rounds import WRITES, WriteBacklog
+from .write_rounds import WRITE_BYTES, WRITES, WriteBacklog
 
 if TYPE_CHECKING:
     from ..mesh.topology.settings import MeshSettings
@@ -546,7 +546,9 @@ class Broker:
             self._backlog.add(touched[WRITES:])
             del touched[WRITES:]
         counters = self.context.counters
-        for connection in touched:
+        most = counters.bytes_sent + WRITE_BYTES
+        rest = iter(touched)
+        for connection in rest:
             out = connection.out
             if not out or connection.closing:
                 continue
@@ -554,6 +556,8 @@ class Broker:
             data = out[0] if len(out) == 1 else b"".join(out)
             counters.bytes_sent += len(data)
             connection.transport.write(data)
+            if counters.bytes_sent > most and (left := list(rest)):
+                self._backlog.add(left)
         if counters.bytes_sent > self.site.backpressure.check_at:
             self.site.backpressure.check(self.site.connections)
 

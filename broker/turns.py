@@ -154,11 +154,14 @@ class Turns:
 
     # Work that waits
 
-    def wait(self, share: Share, work: Work) -> None:
-        """Give work a turn when its address is next."""
+    def wait(self, share: Share, work: Work, first: bool = False) -> None:
+        """Give work a turn when its address is next. first: before what else waits of that address."""
         if not share.waiting:
             self._waiting.append(share)
-        share.waiting.append(work)
+        if first:
+            share.waiting.appendleft(work)
+        else:
+            share.waiting.append(work)
         self._schedule()
 
     def run(self, share: Share, steps: Iterator[object], who: str) -> None:

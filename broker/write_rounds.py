@@ -6,8 +6,8 @@ when the round ends: one system call for each recipient and round, instead of on
 
 A large piece is written at once: it holds many messages already. So what waits for the end of a round is bounded.
 
-Each write is a system call, and a message may have many thousand recipients. More than `WRITES` connections are written in the next rounds,
-so many in each (`WriteBacklog`). A connection in the backlog keeps the order of what it is given.
+Each write is a system call and a copy, and a message may have many thousand recipients. More than `WRITES` connections or `WRITE_BYTES`
+are written in the next rounds, so many in each (`WriteBacklog`). A connection in the backlog keeps the order of what it is given.
 
 A piece that has changed something to be stored ends its own work at once: changes that belong together go into one commit, and the store's
 thread may take what is there before the round ends.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .ports import Context
+    from .turns import Share
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -28,7 +29,7 @@ SMALL = 4096  # bytes of a piece whose messages may wait for others
 ACKNOWLEDGEMENT = 4  # bytes of a short acknowledgement; a PUBLISH has more
 TOGETHER = 64  # pieces that are written together
 WRITES = 256  # connections that are written in one slice of the loop
-WRITE_BYTES = 4 * 2**20  # bytes that are written in one slice, and those of one connection more
+WRITE_BYTES = 3 * 2**20  # bytes that are written in one slice, and those of one connection more
 
 
 class WriteRounds:
@@ -72,35 +73,57 @@ class WriteRounds:
 
 
 class WriteBacklog:
-    """Connections that are to be written in the next rounds of the loop."""
+    """Connections that are to be written in the next rounds of the loop, by the address whose work gave them something.
 
-    __slots__ = ("_connections", "_context")
+    They are written before that address has another turn: what it causes is on its way before it causes more, so that what waits here is
+    bounded by one piece of each address, times its recipients.
+    """
 
-    who = "writes"
+    __slots__ = ("_context", "_queues")
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._connections: deque[Any] = deque()
+        self._queues: dict[Share, _Queue] = {}
 
     def add(self, connections: list[Any]) -> None:
-        """Write these later. The address whose work gave them something waits for its next turn until they are written."""
-        if not self._connections:
-            self._context.turns.wait(self._context.turns.current, self)
-        self._connections.extend(connections)
+        """Write these later, in the turns of the address whose work is being done."""
+        share = self._context.turns.current
+        queue = self._queues.get(share)
+        if queue is None:
+            queue = self._queues[share] = _Queue(self._context, share, self._queues)
+            self._context.turns.wait(share, queue, first=True)
+        queue.connections.extend(connections)
+
+
+class _Queue:
+    """The connections of one address."""
+
+    __slots__ = ("_context", "_queues", "_share", "connections")
+
+    who = "writes"
+
+    def __init__(self, context: Context, share: Share, queues: dict[Share, _Queue]) -> None:
+        self.connections: deque[Any] = deque()
+        self._context = context
+        self._share = share
+        self._queues = queues
 
     def turn(self) -> bool:
-        """Write some. True: there are more."""
-        waiting, written = self._connections, 0
-        counters = self._context.counters
+        """Write some; what is left has the next turn of the address."""
+        waiting = self.connections
+        counters, turns = self._context.counters, self._context.turns
+        most = counters.bytes_sent + WRITE_BYTES
         for _ in range(min(WRITES, len(waiting))):
             connection = waiting.popleft()
-            before = counters.bytes_sent
             try:
                 connection.flush()
             except Exception:  # the others are written all the same
                 log.exception("event=internal-error work=%s", self.who)
-            written += counters.bytes_sent - before
-            if written > WRITE_BYTES:
+            if counters.bytes_sent > most:
                 break
-        self._context.turns.end_round()
-        return bool(waiting)
+        turns.end_round()
+        if waiting:
+            turns.wait(self._share, self, first=True)
+        else:
+            del self._queues[self._share]
+        return False

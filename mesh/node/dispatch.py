@@ -68,8 +68,10 @@ class Dispatch:
     # ---- trees
 
     def announce(self) -> None:
-        """Open a new tree: each destination is sent nothing before its JOIN in it."""
+        """Open a new tree, if one is wanted: each destination is sent nothing before its JOIN in it."""
         core, tree, zones = self._core, self._tree, self._zones
+        if not tree.wanted():
+            return
         for d in self.custody.destinations.values():
             self._leave(d)
         tree.announce()
@@ -318,7 +320,7 @@ class Dispatch:
             d = self.custody.destinations.get(number)
             if d is not None:
                 d.credit_bytes = max(d.credit_bytes >> 1, self._core.config.credit_floor)
-        self._tree.due = True
+        self._tree.holed()
 
     # ---- destinations that come to nothing, and picks that move
 

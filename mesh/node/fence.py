@@ -98,7 +98,7 @@ class Fence:
                 self._tell_new(new, end)
 
     def _tell_new(self, new: list[Life], source: LinkEnd) -> None:
-        self._members.states.dirty = True
+        self._members.states.judge_anew()
         self._flood(new, but=source.id)
         for said in new:
             if self._of_own(said) and not self._core.fenced:

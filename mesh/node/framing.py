@@ -161,7 +161,7 @@ class Framer:
         """The own link's policy forbids it, though the tree's did not: custody needs a new tree, so that there is no hole."""
         self._core.counters.dropped_policy += count
         if not droppable:
-            self._tree.due = True
+            self._tree.holed()
 
     def flood(self, run: Batch, picks: Picks, first: int, mark: bytes) -> int:
         """QoS 0 to every neighbour, marked as visited by this broker and all neighbours that are served now; how many those are."""

@@ -13,15 +13,16 @@ It does not know frames or custody; it tells `own_tree.py` and `dispatch.py` wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
+from ..view.edges import Key
 from ..view.interest import Interests, InterestSet
-from ..view.linkstate import Key, LinkStates
+from ..view.linkstate import LinkStates
 from ..view.remembered import Known
 from ..view.zones import Zones
 from ..wire.control import EPOCH_BITS, InterestUpdate, Life, LinkEntry, LinkRecord, SummaryEntry
@@ -417,23 +418,29 @@ class Membership:
     def refresh(self) -> None:
         """Bring all that follows from link state up to date."""
         states, core = self.states, self._core
-        if not states.refresh():
+        news = states.changes()
+        if news is None:
             return
         self._conflicts()
-        mesh = core.identity.mesh
-        self.holders.clear()
-        self.holders.update((n, Identity(mesh, r.name, n, UUID(bytes=r.uuid), r.epoch)) for n, r in states.holders.items())
-        self._activate()
-        if self._zones.refresh(states.paths, states.policies):
+        for number in self.holders.keys() - states.holders.keys():
+            del self.holders[number]
+        for number in news:
+            record = states.holders[number]
+            self.holders[number] = Identity(core.identity.mesh, record.name, number, UUID(bytes=record.uuid), record.epoch)
+        self._activate(news)
+        if (states.policies or self._zones.of) and self._zones.refresh(states.paths, states.policies):
             self.interests.all_stale()
         if core.journal is not None:
-            for number, record in states.holders.items():
+            behind = self._zones.of
+            for number in states.holders if behind else news:
+                record = states.holders[number]
                 if number != core.number:
-                    core.journal.others.member(number, Known(record.uuid, record.name, record.epoch, number in self._zones.of))
+                    core.journal.others.member(number, Known(record.uuid, record.name, record.epoch, number in behind))
         self._come_and_go()
         self._stay_ahead()
         self._tree.shape_changed()
-        self.on_known(self.interests.active, self._zones.of)
+        if news or self._zones.of:
+            self.on_known(self.interests.active, self._zones.of)
 
     def _conflicts(self) -> None:
         """Name each pair of reachable brokers with one number once; close links to those that came later."""
@@ -451,10 +458,11 @@ class Membership:
                 self.say_links()
         self._intruders = pairs
 
-    def _activate(self) -> None:
+    def _activate(self, news: Collection[int]) -> None:
         """The interest of those who hold a number counts; what is open for an earlier broker of a number is returned."""
         core, interests = self._core, self.interests
-        for number, record in self.states.holders.items():
+        for number in news:
+            record = self.states.holders[number]
             if number == core.number:
                 continue
             if interests.active.get(number) != record.uuid:
@@ -469,7 +477,8 @@ class Membership:
             if foreign or key in self._forgotten or key in self.states.taken_over:
                 core.flood("want", [key])
         self._say_taken_over()
-        interests.keep_only({n: record.uuid for n, record in self.states.holders.items()})
+        if news:
+            interests.keep_only({n: record.uuid for n, record in self.states.holders.items()})
 
     def _say_taken_over(self) -> None:
         """Pass on the records of lives that hold their UUIDs only now: who came while they could not be reached has not heard of them."""
@@ -503,6 +512,8 @@ class Membership:
     def _stay_ahead(self) -> None:
         """Raise the epoch above that of an earlier broker of this number, unless that one lives."""
         states, core = self.states, self._core
+        if not states.crowded:
+            return
         ahead = [
             record.epoch
             for (number, uuid), record in states.records.items()

@@ -20,7 +20,8 @@ from .core import Core
 class OwnTree:
     """This broker's tree.
 
-    number: of the one announced last. due: the shape that link state asks for is another one, or it has a hole. shape: as announced.
+    number: of the one announced last. due: the shape that link state asks for may be another one, or it has a hole; see `wanted`. shape: as
+    announced.
     branches: (link, brokers behind it). reach: all brokers in the branches.
     """
 
@@ -28,6 +29,7 @@ class OwnTree:
         self._core = core
         self._states = states
         self._announced = False
+        self._holed = False
         self.number = core.identity.epoch << EPOCH_SHIFT
         self.due = True
         self.shape: Shape = {}
@@ -35,8 +37,17 @@ class OwnTree:
         self.reach = 0
 
     def shape_changed(self) -> None:
-        """Link state has changed: see whether a new tree is due."""
-        self.due = not self._announced or shape_of(self._states.paths, self._states.holders) != self.shape
+        """Link state has changed. Whether that makes a new tree due is looked at once there is something to send."""
+        self.due = True
+
+    def holed(self) -> None:
+        """Something was dropped in it that must come again: a new one is due, whatever its shape."""
+        self.due = self._holed = True
+
+    def wanted(self) -> bool:
+        """Whether a new tree is due indeed; `due` is taken back if not."""
+        self.due = self._holed or not self._announced or shape_of(self._states.paths, self._states.holders) != self.shape
+        return self.due
 
     def epoch_raised(self) -> None:
         """A new life as far as numbering goes."""
@@ -48,7 +59,7 @@ class OwnTree:
         core, states = self._core, self._states
         self.shape = shape_of(states.paths, states.holders)
         self.number += 1
-        self._announced, self.due = True, False
+        self._announced, self.due, self._holed = True, False, False
         core.counters.trees += 1
         nodes = [(number, node.parent, node.incarnation) for number, node in self.shape.items()]
         said = (core.number, core.uuid, core.identity.epoch, self.number, nodes)

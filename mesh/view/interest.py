@@ -25,7 +25,7 @@ from ...mqtt.topics import FilterTree, check_filter, split_share
 from ..wire.control import InterestUpdate
 from ..wire.envelope import Share
 from ..wire.keys import Seal
-from .linkstate import Key
+from .edges import Key
 
 if TYPE_CHECKING:
     from .remembered import Remembered

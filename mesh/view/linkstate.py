@@ -11,6 +11,10 @@ Two lives of one UUID (lives.py): `records` has the one that holds it, `twins` t
 one that is, as after any restart. If both are reachable, the data folder was copied: lives.py says which one holds, and the other is left
 out of the picture until it yields.
 
+What a record changes is found without looking at the others (edges.py), as long as links come and each number and UUID has one life. A
+link that goes, a number that two have, or a twin is looked at as a whole. Paths are computed when somebody asks for them, so not by who
+sends nothing.
+
 Invariants
 - records only ever grow in (epoch, sequence); one that is not newer is not passed on, so that flooding ends;
 - what two brokers compute from the same records is the same but for the point of view.
@@ -21,15 +25,16 @@ It does not know messages, interest, connections or time.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..wire.control import LinkRecord
 from ..wire.identity import LIFE_BYTES, Identity
 from ..wire.policy import Policy
+from .edges import Edge, Edges, Key
 from .lives import Lives, precedence
 
-Key = tuple[int, bytes]  # number, UUID
 Graph = dict[int, dict[int, tuple[int, int]]]  # number -> neighbour -> (cost, incarnation)
 
 LIVES_KEPT = 16  # UUIDs remembered for one number, and lives of one UUID
@@ -59,10 +64,58 @@ class LinkStates:
         self.holders: dict[int, LinkRecord] = {}  # reachable brokers, this one included once it has a record
         self.live = 1 << own[0]  # the same as a set
         self.intruders: list[tuple[LinkRecord, LinkRecord]] = []  # (holder, intruder), both reachable
-        self._graph: Graph | None = None  # that `paths` were computed from
-        self.paths: dict[int, Path] = {}  # shortest paths from here, in order of distance, without this broker
-        self.policies: dict[int, dict[int, Policy]] = {}  # incarnation -> the policies of its ends, by number; used links only
+        self._changed = False  # the picture, since `changes` was asked
+        self._news: set[int] | None = set()  # numbers that have a holder since then, or another life of it; None: any may be so
         self.dirty = True
+        self._as_a_whole = True
+        self._edges = Edges()
+        self._renewed: set[Key] = set()  # records that have changed since the last `refresh`
+        self._uuids: dict[int, int] = {}  # records of each number
+        self.crowded = 0  # numbers with several
+        self._reachable: set[Key] = {own}
+        self._left_out: set[Key] = set()
+        self._graph: Graph = {}  # that `_paths` were computed from
+        self._paths: dict[int, Path] = {}
+        self._paths_due = False
+
+    @property
+    def policies(self) -> dict[int, dict[int, Policy]]:
+        """Incarnation -> the policies of its ends, by number; of used links only."""
+        return self._edges.policies
+
+    @property
+    def paths(self) -> dict[int, Path]:
+        """Shortest paths from here, in order of distance, without this broker. Records must be up to date (`refresh`)."""
+        if self._paths_due:
+            self._paths_due = False
+            graph = self._picture()
+            if graph != self._graph:  # a link that comes and goes in between changes no path
+                self._graph = graph
+                self._paths = shortest_paths(graph, self._own[0])
+        return self._paths
+
+    # ---- records
+
+    def _put(self, key: Key, record: LinkRecord | None) -> None:
+        """The record of a UUID or a twin is this one now; None: there is none any more."""
+        uuids = len(key[1]) == UUID_BYTES
+        known = self.records if uuids else self.twins
+        before = known.get(key)
+        if record is not None:
+            known[key] = record
+        elif before is not None:
+            del known[key]
+        if uuids and (before is None) != (record is None):
+            count = self._uuids.get(key[0], 0) + (1 if record is not None else -1)
+            self.crowded += (count == 2 and record is not None) - (count == 1 and record is None)
+            self._uuids[key[0]] = count
+        self._edges.change(key, before, record)
+        self._renewed.add(key)
+        self.dirty = True
+
+    def judge_anew(self) -> None:
+        """Look at all of it with the next `refresh`: something else than a record has changed."""
+        self.dirty = self._as_a_whole = True
 
     def offer(self, record: LinkRecord) -> bool:
         """Keep a record if it is newer than what is known; whether it was."""
@@ -73,12 +126,11 @@ class LinkStates:
             return False
         twin = self._twin(record)
         if twin is None:
-            self.records[key] = record
+            self._put(key, record)
         elif twin in self.twins or self._twin_room(key, record):
-            self.twins[twin] = record
+            self._put(twin, record)
         else:
             return False
-        self.dirty = True
         return True
 
     def newer(self, record: LinkRecord) -> bool:
@@ -106,7 +158,7 @@ class LinkStates:
         oldest = min(here, key=lambda twin: self.twins[twin].epoch)
         if self.twins[oldest].epoch >= record.epoch:
             return False
-        del self.twins[oldest]
+        self._put(oldest, None)
         return True
 
     def foreign(self, number: int, uuid: bytes, epoch: int) -> bool:
@@ -117,9 +169,9 @@ class LinkStates:
 
     def _room(self, record: LinkRecord) -> bool:
         """Make room for one more UUID under a number: the oldest one that is not reachable goes, unless the new one is older still."""
-        lives = [r for (number, _), r in self.records.items() if number == record.number]
-        if len(lives) < LIVES_KEPT:
+        if self._uuids.get(record.number, 0) < LIVES_KEPT:
             return True
+        lives = [r for (number, _), r in self.records.items() if number == record.number]
         oldest = min(lives, key=lambda r: (r.epoch, r.uuid))
         held = self.holders.get(record.number)
         if oldest.epoch >= record.epoch or oldest.uuid in (self._own[1], held.uuid if held else None):
@@ -130,46 +182,117 @@ class LinkStates:
     def drop(self, key: Key, epoch: int | None = None) -> None:
         """Forget the record of a UUID, and those of its other lives. epoch: of these, up to this one; None: all."""
         twins = [twin for twin in self.twins if (twin[0], twin[1][:UUID_BYTES]) == key]
-        gone = [self.twins.pop(twin) for twin in twins if epoch is None or self.twins[twin].epoch <= epoch]
-        if self.records.pop(key, None) is not None or gone:
-            self.dirty = True
+        gone = [twin for twin in twins if epoch is None or self.twins[twin].epoch <= epoch]
+        if key in self.records:
+            gone.append(key)
+        for one in gone:
+            self._put(one, None)
+        if gone:
+            self.judge_anew()
 
     def disown(self, number: int, key: bytes) -> None:
         """Forget all records under a number but those that this key has signed."""
         for records in (self.records, self.twins):
             for one in [one for one, r in records.items() if r.number == number and (r.seal is None or r.seal.key != key)]:
-                del records[one]
-                self.dirty = True
+                self._put(one, None)
+                self.judge_anew()
 
-    def refresh(self) -> bool:
-        """Compute the picture anew if a record has changed; whether one had."""
+    # ---- the picture
+
+    def changes(self) -> Collection[int] | None:
+        """Whose holders have come, or may be others, since the last call; None: the whole picture is as it was then."""
+        self.refresh()
+        if not self._changed:
+            return None
+        news = self.holders.keys() if self._news is None else self._news
+        self._changed, self._news = False, set()
+        return news
+
+    def refresh(self) -> None:
+        """Bring the picture up to date."""
         if not self.dirty:
-            return False
-        self.dirty = False
-        edges = self._edges()
-        reachable = self._reach(edges)
+            return
+        gained, lost = self._edges.taken()
+        if lost or self._as_a_whole or self.twins or self.crowded:
+            self._compute()
+        else:
+            self._grow(gained)
+        self.dirty = self._as_a_whole = False
+        self._renewed.clear()
+
+    def _grow(self, gained: list[Edge]) -> None:
+        """Records are newer and links have come, and nothing else."""
+        came: set[Key] = set()
+        for edge in gained:
+            for here, there in ((edge.one, edge.other), (edge.other, edge.one)):
+                if here in self._reachable and there not in self._reachable:
+                    came |= self._spread(there)
+        for key in came | self._renewed:
+            record = self.records.get(key)
+            if record is None or key not in self._reachable:
+                continue
+            held = self.holders.get(key[0])
+            self.holders[key[0]] = record
+            self.live |= 1 << key[0]
+            if held is None or (held.uuid, held.epoch, held.name) != (record.uuid, record.epoch, record.name):
+                self._changed = True
+                if self._news is not None:
+                    self._news.add(key[0])
+        if gained:
+            self._paths_due = self._changed = True
+
+    def _compute(self) -> None:
+        """All of it."""
+        self._left_out = set()
+        self._reach()
         left_out: set[Key] = set()
         if self.twins:
-            if self._take_over(reachable):
-                edges = self._edges()
-                reachable = self._reach(edges)
-            left_out = self._contested(reachable)
-        self.holders, self.intruders = _hold(self.records, reachable - left_out)
+            if self._take_over(self._reachable):
+                self._reach()
+            left_out = self._contested(self._reachable)
+        self.holders, self.intruders = _hold(self.records, self._reachable - left_out)
         left_out |= {(i.number, i.uuid) for _, i in self.intruders}
+        self._left_out = left_out
         if left_out:
-            if self._own in left_out:
-                edges = {}
-            edges = {k: [e for e in v if e[0] not in left_out] for k, v in edges.items() if k not in left_out}
-            reachable = self._reach(edges)
-            self.holders = {number: r for number, r in self.holders.items() if (number, r.uuid) in reachable}
-        graph: Graph = {key[0]: {other[0]: (cost, inc) for other, cost, inc in ends} for key, ends in edges.items() if key in reachable}
-        if graph != self._graph:  # a link comes and goes with one of its two records; the other one changes no path
-            self._graph = graph
-            self.paths = shortest_paths(graph, self._own[0])
-            self.live = 1 << self._own[0]
-            for number in self.paths:
-                self.live |= 1 << number
-        return True
+            self._reach()
+            self.holders = {number: r for number, r in self.holders.items() if (number, r.uuid) in self._reachable}
+        self.live = 0
+        for number, _ in self._reachable:
+            self.live |= 1 << number
+        self._news = None
+        self._changed = self._paths_due = True
+        self._edges.taken()
+
+    def _reach(self) -> None:
+        """Who can be reached."""
+        self._reachable = {self._own}
+        if self._own not in self._left_out:
+            self._spread(self._own)
+
+    def _spread(self, start: Key) -> set[Key]:
+        """Who can be reached from here, and could not be before, can be now; who that is, this one included."""
+        found = {start}
+        self._reachable.add(start)
+        todo = [start]
+        while todo:
+            for other, _ in self._edges.of.get(todo.pop(), {}).values():
+                if other not in self._reachable and other not in self._left_out:
+                    self._reachable.add(other)
+                    found.add(other)
+                    todo.append(other)
+        return found
+
+    def _picture(self) -> Graph:
+        """The links between those that can be reached; of several between two, the latest."""
+        graph: Graph = {}
+        if self._own in self._left_out:
+            return graph
+        for key in self._reachable:
+            ends = graph[key[0]] = {}
+            for incarnation, (other, cost) in self._edges.of.get(key, {}).items():
+                if other not in self._left_out and ends.get(other[0], (0, -1))[1] < incarnation:
+                    ends[other[0]] = cost, incarnation
+        return graph
 
     def _take_over(self, reachable: set[Key]) -> bool:
         """Have each UUID held by the one of its lives that can be reached, by lives.py where these are several; whether one has changed."""
@@ -183,9 +306,11 @@ class LinkStates:
             if holder == key:
                 continue
             earlier = self.records.get(key)  # None: that life was forgotten, and the other one is heard of only now
-            self.records[key] = self.twins.pop(holder)
+            record = self.twins[holder]
+            self._put(holder, None)
+            self._put(key, record)
             if earlier is not None:
-                self.twins[self._twin_key(earlier)] = earlier
+                self._put(self._twin_key(earlier), earlier)
             self.taken_over.append(key)
             changed = True
         return changed
@@ -209,7 +334,8 @@ class LinkStates:
         """The reachable record of this number under another UUID than the given one."""
         self.refresh()
         record = self.holders.get(number)
-        return record if record is not None and record.uuid != other_than and number in self.paths else None
+        here = number != self._own[0] and self.live >> number & 1
+        return record if record is not None and record.uuid != other_than and here else None
 
     def listed(self) -> list[tuple[int, int, int, bool]]:
         """All links that the newest record of each number lists, as (number, number, cost, used), the lower number first; sorted.
@@ -233,37 +359,6 @@ class LinkStates:
             used = len(ends) == 2 and bool(self.live >> low & self.live >> high & 1)
             found.append((low, high, max(*ends, 1), used))
         return found
-
-    def _edges(self) -> dict[Key, list[tuple[Key, int, int]]]:
-        """The links that both ends list, the cost the higher of the two."""
-        ends: dict[int, list[tuple[Key, int, int, Policy | None]]] = {}
-        for key, record in (*self.records.items(), *self.twins.items()):
-            for entry in record.links:
-                ends.setdefault(entry.incarnation, []).append((key, entry.peer, entry.cost, entry.policy))
-        edges: dict[Key, list[tuple[Key, int, int]]] = {}
-        self.policies = {}
-        for incarnation, pair in ends.items():
-            if len(pair) != 2:
-                continue
-            (a, a_peer, a_cost, a_policy), (b, b_peer, b_cost, b_policy) = pair
-            if a_peer == b[0] and b_peer == a[0] and a != b:
-                cost = max(a_cost, b_cost, 1)
-                edges.setdefault(a, []).append((b, cost, incarnation))
-                edges.setdefault(b, []).append((a, cost, incarnation))
-                if a_policy is not None or b_policy is not None:
-                    found = ((a[0], a_policy), (b[0], b_policy))
-                    self.policies[incarnation] = {number: policy for number, policy in found if policy is not None}
-        return edges
-
-    def _reach(self, edges: dict[Key, list[tuple[Key, int, int]]]) -> set[Key]:
-        reached = {self._own}
-        todo = [self._own]
-        while todo:
-            for other, _, _ in edges.get(todo.pop(), ()):
-                if other not in reached:
-                    reached.add(other)
-                    todo.append(other)
-        return reached
 
 
 def _hold(records: dict[Key, LinkRecord], reachable: set[Key]) -> tuple[dict[int, LinkRecord], list[tuple[LinkRecord, LinkRecord]]]:

@@ -260,6 +260,23 @@ def _record(make: Callable[..., Any] | None, *inner: Check) -> Check:
     return check
 
 
+def _numbers(make: Callable[..., Any] | None, *bits: int) -> Check:
+    """The same as `_record` of integers: a link record or a tree has many of these."""
+    slow = _record(make, *[_integer(each) for each in bits])
+    bounds = tuple([1 << each for each in bits])
+
+    def check(value: Any) -> Any:
+        if type(value) is list and len(value) == len(bounds):
+            for item, bound in zip(value, bounds, strict=True):
+                if type(item) is not int or not 0 <= item < bound:
+                    break
+            else:
+                return make(*value) if make else tuple(value)
+        return slow(value)  # says what is wrong
+
+    return check
+
+
 def _link(value: Any) -> LinkEntry:
     if type(value) is list and len(value) == 4:
         entry: LinkEntry = _plain_link(value[:3])
@@ -279,8 +296,8 @@ _life = _octets(LIFE_BYTES)
 _name = _text(256)
 _filter = _text(65_535)
 _group = _optional(_filter)
-_position = _record(None, _u48, _u64)
-_plain_link = _record(LinkEntry, _u16, _u63, _u32)
+_position = _numbers(None, 48, 64)
+_plain_link = _numbers(LinkEntry, 16, 63, 32)
 _seal = _optional(_record(Seal, _octets(KEY_BYTES), _flag, _octets(SIGNATURE_BYTES)))
 _refusal = _record(Refusal, _u48, _u64, _u64, _record(None, _filter, _filter))
 
@@ -304,7 +321,7 @@ _FORMS: dict[str, Check] = {
         )
     ),
     "want": _many(_record(None, _u16, _uuid)),
-    "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_record(None, _u16, _u16, _u63)), _seal),
+    "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_numbers(None, 16, 16, 63)), _seal),
     "receipts": _many(_record(Receipt, _u16, _u64, _u16, _u48, _u48, _position, _position, _u32, _u63, _many(_refusal))),
     "dropped": _many(_record(Dropped, _u16, _u64, _mask)),
     "orders": _many(_record(Order, _uuid, _u16, _name, _u48, _text(16), _u16, _uuid, _epoch, _octets(None), _seal)),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.broker.server import Broker
-from mqmesh.broker.write_rounds import SMALL, TOGETHER, WriteBacklog
+from mqmesh.broker.write_rounds import SMALL, TOGETHER, WRITE_BYTES, WriteBacklog
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Puback, Publish, Subscription
 from support.models.broker_wire import Wire, run, started
@@ -99,6 +99,31 @@ def test_an_acknowledgement_makes_no_company() -> None:
             two.give(message(9), end_round=False)
             assert subscriber.take() == message(9)
             await ended()
+
+    run(story())
+
+
+def test_large_messages_to_many_are_written_some_in_each_round_and_before_their_publisher_causes_more() -> None:
+    """40 subscribers that read nothing, and pieces of 400 kB for each: all at once held the loop for 40 ms and more."""
+    size = 1_000_000
+    large = [message(number, size=size) for number in range(2)]
+
+    async def story() -> None:
+        broker = await started()
+        publisher = Wire(broker, 4).connect("p")
+        subscribers = [Wire(broker, 4).connect(f"s{number}", Subscription("t")) for number in range(9)]
+        await ended()
+        publisher.give(large[0], end_round=False)
+        publisher.give(large[1], end_round=False)
+        taken = [0]
+        for _ in range(18):
+            written = sum(len(wire.transport.written) for wire in subscribers)
+            assert written <= taken[-1] + 2 * (WRITE_BYTES // size + 1)  # a round has room for two slices
+            if written < 9:
+                assert all(len(wire.transport.written) <= 1 for wire in subscribers)  # the first message, before the second is taken
+            taken.append(written)
+            await ended()
+        assert [wire.take() for wire in subscribers] == [b"".join(large)] * 9
 
     run(story())
 

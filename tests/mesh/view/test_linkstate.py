@@ -37,7 +37,8 @@ def test_records_one_by_one_show_what_they_show_at_once(steps: list[tuple[int, b
         states.offer(record_of(sequence, *step))
         states.refresh()
         fresh = LinkStates(OWN)
-        fresh.records = dict(states.records)
+        for record in states.records.values():
+            fresh.offer(record)
         fresh.refresh()
         assert list(states.paths.items()) == list(fresh.paths.items())
         assert (states.live, states.holders, states.intruders, states.policies) == (

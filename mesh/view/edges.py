@@ -1,0 +1,100 @@
+"""Edges: the links that both their ends list, kept up to date record by record.
+
+A mesh that starts says four records a broker, and each broker hears them all: what one record changes must cost what it changes, not the
+size of the mesh.
+
+Invariants
+- an edge is here if exactly two ends list its incarnation, each naming the other's number;
+- `gained` and `lost` hold what has changed since they were emptied (`taken`).
+
+It does not know who can be reached, nor lives.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..wire.control import LinkRecord
+from ..wire.policy import Policy
+
+Key = tuple[int, bytes]  # number, UUID; of a twin: number, UUID and life
+
+
+class Edge(NamedTuple):
+    """A link in use. cost: the higher of what its ends say."""
+
+    one: Key
+    other: Key
+    cost: int
+
+
+class _End(NamedTuple):
+    """What one end says of a link."""
+
+    key: Key
+    peer: int
+    cost: int
+    policy: Policy | None
+
+
+class Edges:
+    """All edges. of: key -> incarnation -> (the other end, cost). policies: incarnation -> the policies of its ends, by number."""
+
+    def __init__(self) -> None:
+        self.of: dict[Key, dict[int, tuple[Key, int]]] = {}
+        self.policies: dict[int, dict[int, Policy]] = {}
+        self.gained: list[Edge] = []
+        self.lost = False
+        self._ends: dict[int, list[_End]] = {}
+        self._used: dict[int, Edge] = {}
+
+    def change(self, key: Key, before: LinkRecord | None, after: LinkRecord | None) -> None:
+        """A record takes the place of another one."""
+        old = dict.fromkeys(before.links if before is not None else ())
+        new = dict.fromkeys(after.links if after is not None else ())
+        touched = []
+        for entry in old:
+            if entry not in new:
+                ends = self._ends[entry.incarnation]
+                ends.remove(_End(key, entry.peer, entry.cost, entry.policy))
+                touched.append(entry.incarnation)
+        for entry in new:
+            if entry not in old:
+                self._ends.setdefault(entry.incarnation, []).append(_End(key, entry.peer, entry.cost, entry.policy))
+                touched.append(entry.incarnation)
+        for incarnation in touched:
+            self._judge(incarnation)
+
+    def taken(self) -> tuple[list[Edge], bool]:
+        """What has come since the last time, and whether something has gone."""
+        found = self.gained, self.lost
+        self.gained, self.lost = [], False
+        return found
+
+    def _judge(self, incarnation: int) -> None:
+        ends = self._ends[incarnation]
+        if not ends:
+            del self._ends[incarnation]
+        now = None
+        policies: dict[int, Policy] = {}
+        if len(ends) == 2:
+            one, other = ends
+            if one.peer == other.key[0] and other.peer == one.key[0] and one.key != other.key:
+                low, high = sorted((one.key, other.key))
+                now = Edge(low, high, max(one.cost, other.cost, 1))
+                policies = {end.key[0]: end.policy for end in ends if end.policy is not None}
+        before = self._used.get(incarnation)
+        if policies:
+            self.policies[incarnation] = policies
+        else:
+            self.policies.pop(incarnation, None)
+        if now == before:
+            return
+        if before is not None:
+            self.lost = True
+            del self._used[incarnation], self.of[before.one][incarnation], self.of[before.other][incarnation]
+        if now is not None:
+            self._used[incarnation] = now
+            self.gained.append(now)
+            self.of.setdefault(now.one, {})[incarnation] = now.other, now.cost
+            self.of.setdefault(now.other, {})[incarnation] = now.one, now.cost
