@@ -52,16 +52,16 @@ class Edges:
         """A record takes the place of another one."""
         old = dict.fromkeys(before.links if before is not None else ())
         new = dict.fromkeys(after.links if after is not None else ())
-        touched = []
+        touched = set()
         for entry in old:
             if entry not in new:
                 ends = self._ends[entry.incarnation]
                 ends.remove(_End(key, entry.peer, entry.cost, entry.policy))
-                touched.append(entry.incarnation)
+                touched.add(entry.incarnation)
         for entry in new:
             if entry not in old:
                 self._ends.setdefault(entry.incarnation, []).append(_End(key, entry.peer, entry.cost, entry.policy))
-                touched.append(entry.incarnation)
+                touched.add(entry.incarnation)
         for incarnation in touched:
             self._judge(incarnation)
 

@@ -69,6 +69,47 @@ def test_a_cut_is_one_computation_for_each_broker(monkeypatch: pytest.MonkeyPatc
     assert sorted(computed) == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_mesh_that_starts_computes_no_path_before_somebody_has_something_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+
+    def counted(graph: Graph, root: int) -> dict[int, Path]:
+        computed.append(root)
+        return shortest_paths(graph, root)
+
+    monkeypatch.setattr(linkstate, "shortest_paths", counted)
+    net = ring(1, 2, 3, 4, 5, 6)
+    for number, node in net.nodes.items():
+        node.subscribe("a", None, 1, 0.0)
+        assert len(node.holders()) == 6
+        assert node.reachable(number % 6 + 1)
+    net.settle()
+    assert computed == []
+    net.publish(3, "a")
+    net.settle()
+    assert computed == [3]
+    assert len(net.delivered) == 5
+
+
+def test_what_a_record_changes_is_said_once() -> None:
+    states = LinkStates(OWN)
+    states.offer(LinkRecord(*OWN, "b0", 1, 1, (LinkEntry(1, 7, 1),)))
+    assert set(states.changes() or ()) == {0}
+    states.offer(LinkRecord(1, b"1" * 16, "b1", 1, 1, ()))
+    assert states.changes() is None, "nobody can reach it"
+    states.offer(LinkRecord(1, b"1" * 16, "b1", 1, 2, (LinkEntry(0, 7, 1),)))
+    states.refresh()
+    assert states.changes() == {1}, "whoever asked before"
+    states.offer(LinkRecord(1, b"1" * 16, "b1", 1, 3, (LinkEntry(0, 7, 1), LinkEntry(2, 8, 1))))
+    assert states.changes() is None, "a link that one end lists"
+    states.offer(LinkRecord(2, b"2" * 16, "b2", 1, 1, (LinkEntry(1, 8, 1),)))
+    assert states.changes() == {2}
+    states.offer(LinkRecord(2, b"2" * 16, "b2", 5, 1, (LinkEntry(1, 8, 1),)))
+    assert states.changes() == {2}, "another life"
+    states.offer(LinkRecord(1, b"1" * 16, "b1", 1, 4, (LinkEntry(0, 7, 1),)))
+    assert set(states.changes() or ()) == {0, 1}
+    assert set(states.holders) == {0, 1}
+
+
 def two_lives() -> tuple[LinkStates, Lives, bytes]:
     """What broker 0 knows of two lives of broker 2, one of them a twin; its own link leads to the twin."""
     lives = Lives(Identity("m", "b0", 0, UUID(bytes=OWN[1]), 1))
