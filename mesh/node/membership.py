@@ -428,18 +428,18 @@ class Membership:
             record = states.holders[number]
             self.holders[number] = Identity(core.identity.mesh, record.name, number, UUID(bytes=record.uuid), record.epoch)
         self._activate(news)
-        if (states.policies or self._zones.of) and self._zones.refresh(states.paths, states.policies):
+        moved = bool(states.policies or self._zones.of) and self._zones.refresh(states.paths, states.policies)
+        if moved:
             self.interests.all_stale()
         if core.journal is not None:
-            behind = self._zones.of
-            for number in states.holders if behind else news:
+            for number in states.holders if moved else news:
                 record = states.holders[number]
                 if number != core.number:
-                    core.journal.others.member(number, Known(record.uuid, record.name, record.epoch, number in behind))
+                    core.journal.others.member(number, Known(record.uuid, record.name, record.epoch, number in self._zones.of))
         self._come_and_go()
         self._stay_ahead()
         self._tree.shape_changed()
-        if news or self._zones.of:
+        if news or moved:
             self.on_known(self.interests.active, self._zones.of)
 
     def _conflicts(self) -> None:
