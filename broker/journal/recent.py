@@ -16,7 +16,7 @@ from .layout import IPC, JSON, MANIFEST, Manifest, Segment, broker_in
 from .place import Place
 from .reading import Journal
 from .schema import arrow_schema
-from .search import Query, Search, only_account
+from .search import Part, Query, Search, only_account
 
 WAIT = 0.5  # seconds for the writer's thread to write what is noted
 TOGETHER = 32  # batches of an open segment
@@ -54,11 +54,11 @@ class OpenFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._end = 0  # of what has been read, in bytes; it begins with the schema
-        self._parts: list[Any] = []  # of TOGETHER batches each: a search looks at few pieces
+        self._parts: list[Part] = []  # of TOGETHER batches each
         self._last: list[Any] = []  # batches that are in none of them yet
 
-    def table(self) -> Any:
-        """Its events, as far as they are whole."""
+    def parts(self) -> list[Part]:
+        """Its events, as far as they are whole. A search leaves out all parts but those that may hold a message."""
         import pyarrow as pa
 
         try:
@@ -67,7 +67,9 @@ class OpenFile:
                 self._read(pa.py_buffer(file.read()))
         except OSError:
             pass  # it has just been closed: its events are in a closed segment now
-        return pa.concat_tables([*self._parts, pa.Table.from_batches(self._last, arrow_schema())])
+        if not self._last:
+            return [*self._parts]
+        return [*self._parts, Part(pa.Table.from_batches(self._last).combine_chunks())]
 
     def _read(self, data: Any) -> None:
         """Take the messages that are whole; what follows them is read again later."""
@@ -83,7 +85,7 @@ class OpenFile:
             if message.type == "record batch":
                 self._last.append(pa.ipc.read_record_batch(message, arrow_schema()))
             if len(self._last) == TOGETHER:
-                self._parts.append(pa.Table.from_batches(self._last).combine_chunks())
+                self._parts.append(Part.bounded(pa.Table.from_batches(self._last).combine_chunks()))
                 self._last = []
 
 
@@ -112,7 +114,7 @@ class Recent:
         skipped = [f"{path}: {text}" for path, text in found.skipped]
         return {"events": rows, "names": names, "skipped": skipped, "cut": max(0, events.num_rows - MOST_EVENTS)}
 
-    def _opened(self) -> list[Any]:
+    def _opened(self) -> list[list[Part]]:
         there = {path.name: path for path in self._folder.glob(f"*{IPC}")}
         self._open = {name: self._open.get(name) or OpenFile(path) for name, path in there.items()}
-        return [one.table() for one in self._open.values()]
+        return [one.parts() for one in self._open.values()]

@@ -85,6 +85,36 @@ def message_of(text: str) -> MessageId:
     return MessageId.parse(f"{parts[0]}.{parts[1]}.1.{parts[2]}" if len(parts) == 3 else text)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Events of a segment that is being written. table: of all columns.
+
+    bounds: origin, epoch and stream of messages -> their lowest sequence, and the first one above their highest; None: not known.
+    """
+
+    table: Any
+    bounds: dict[tuple[int, int, int], tuple[int, int]] | None = None
+
+    @classmethod
+    def bounded(cls, table: Any) -> Part:
+        """With its bounds."""
+        import pyarrow.compute as pc
+
+        above = pc.add(table.column("sequence"), pc.cast(table.column("count"), "int64"))
+        groups = table.select(_ID).append_column("above", above).group_by(list(_ID[:3]))
+        columns = groups.aggregate([("sequence", "min"), ("above", "max")]).to_pydict()
+        keys = zip(*(columns[name] for name in _ID[:3]), strict=True)
+        limits = zip(columns["sequence_min"], columns["above_max"], strict=True)
+        return cls(table, dict(zip(keys, limits, strict=True)))
+
+    def may_hold(self, message: MessageId) -> bool:
+        """Whether it may have events of a message."""
+        if self.bounds is None:
+            return True
+        low, above = self.bounds.get(message[:3], (0, 0))
+        return low <= message.sequence < above
+
+
 @dataclass(slots=True)
 class Found:
     """events: of the messages, one row for each event and message, by time. skipped: files that cannot be read, with the reason."""
@@ -100,9 +130,14 @@ class Found:
 
 
 class Search:
-    """Searches one journal. names: what an id stands for; only topic filters with wildcards need it. opened: reads the open segments."""
+    """Searches one journal. names: what an id stands for; only topic filters with wildcards need it.
 
-    def __init__(self, journal: Journal, names: Mapping[int, str] | None = None, opened: Callable[[], list[Any]] | None = None) -> None:
+    opened: reads the open segments, each as its parts one after the other.
+    """
+
+    def __init__(
+        self, journal: Journal, names: Mapping[int, str] | None = None, opened: Callable[[], list[list[Part]]] | None = None
+    ) -> None:
         self._journal = journal
         self._opened = opened or self._open_segments
         self._names = names
@@ -114,15 +149,16 @@ class Search:
         opened = self._opened()  # first: a segment that is closed meanwhile is read twice, not left out
         segments = self._journal.segments(query.since, None)
         closed = {(one.broker, one.epoch, one.first) for one in segments}
-        opened = [one for one in opened if one.num_rows and _first(one) not in closed]
-        chosen = [query.message] if query.message is not None else self._choose(query, segments, opened)
-        events = self._events(chosen, segments, opened) if chosen else arrow_schema().empty_table()
+        parts = [part for one in opened if one and _first(one[0].table) not in closed for part in one]
+        chosen = [query.message] if query.message is not None else self._choose(query, segments, parts)
+        events = self._events(chosen, segments, parts) if chosen else arrow_schema().empty_table()
         return Found(events, sorted(self._skipped.items()))
 
-    def _open_segments(self) -> list[Any]:
-        return [read_open(self._journal.place, name) for name in self._journal.open_segments()]
+    def _open_segments(self) -> list[list[Part]]:
+        tables = [read_open(self._journal.place, name) for name in self._journal.open_segments()]
+        return [[Part(table)] for table in tables if table.num_rows]
 
-    def _choose(self, query: Query, segments: list[Segment], opened: list[Any]) -> list[MessageId]:
+    def _choose(self, query: Query, segments: list[Segment], opened: list[Part]) -> list[MessageId]:
         """The newest messages that a query means."""
         condition = self._condition(query)
         if condition is None:
@@ -171,7 +207,7 @@ class Search:
         names = self._names if self._names is not None else self._journal.names()
         return [number for number, name in names.items() if matches(topic, name)]
 
-    def _events(self, messages: list[MessageId], segments: list[Segment], opened: list[Any]) -> Any:
+    def _events(self, messages: list[MessageId], segments: list[Segment], opened: list[Part]) -> Any:
         """All events of these messages."""
         import pyarrow.compute as pc
 
@@ -185,14 +221,15 @@ class Search:
             parts.append(which & (pc.field("sequence") > low - LONGEST_RUN) & (pc.field("sequence") <= high))
         reach = pc.field("sequence") + pc.field("count")
         lowest = min(message.sequence for message in messages)
+        opened = [part for part in opened if any(map(part.may_hold, messages))]
         table = self._read(segments, opened, reduce(or_, parts) & (reach > lowest))
         return only(expand(table), messages).sort_by([("time", "ascending"), ("broker", "ascending"), ("event", "ascending")])
 
-    def _read(self, segments: list[Segment], opened: list[Any], condition: Any, columns: list[str] | None = None) -> Any:
+    def _read(self, segments: list[Segment], opened: list[Part], condition: Any, columns: list[str] | None = None) -> Any:
         import pyarrow as pa
 
         names = columns or arrow_schema().names
-        tables = [one.filter(condition).select(names) for one in opened]
+        tables = [one.table.filter(condition).select(names) for one in opened]
         if segments:
             try:
                 tables.append(self._dataset(segments).to_table(columns=names, filter=condition))

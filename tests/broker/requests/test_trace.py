@@ -11,8 +11,9 @@ import pytest
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth.guard import TRACE_ANSWER
 from mqmesh.broker.auth.settings import AccessSettings
-from mqmesh.broker.journal.recent import OpenFile, Recent
+from mqmesh.broker.journal.recent import TOGETHER, OpenFile, Recent
 from mqmesh.broker.journal.schema import arrow_schema
+from mqmesh.broker.journal.search import Query
 from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.requests.trace import TOPIC
 from mqmesh.mqtt.packets import Puback, Publish
@@ -98,13 +99,40 @@ async def test_others_see_the_messages_of_their_own_account(tmp_path: Path, make
 def test_an_open_segment_is_read_as_it_grows(tmp_path: Path, maker: JournalMaker) -> None:
     path = tmp_path / "1-1.arrows"
     opened = OpenFile(path)
-    assert opened.table().num_rows == 0
+    assert opened.parts() == []
     with path.open("wb") as file, pa.ipc.new_stream(file, arrow_schema()) as stream:
         for number in (1, 2):
             stream.write_table(table_of(maker.number(maker.way(number))))
             file.flush()
-            assert opened.table().num_rows == 6 * number
-    assert opened.table().num_rows == 12
+            assert rows_of(opened) == 6 * number
+    assert rows_of(opened) == 12
+
+
+def test_a_message_is_found_in_the_parts_of_an_open_segment_that_may_hold_it(tmp_path: Path) -> None:
+    """Its events may lie far from each other, and messages of two origins have the same numbers."""
+    maker = JournalMaker(tmp_path / "journal")
+    folder = Path(maker.root) / "open/broker=3"
+    folder.mkdir(parents=True)
+    ways = [maker.way(number, origin) for number in range(1, 4 * TOGETHER) for origin in (1, 2)]
+    ways += [maker.way(2)]  # and late events of an early message
+    rows = maker.number({**row, "broker": 3} for way in ways for row in way)
+    path = folder / "1-1.arrows"
+    with path.open("wb") as file, pa.ipc.new_stream(file, arrow_schema()) as stream:
+        for at in range(0, len(rows), 6):
+            stream.write_table(table_of(rows[at : at + 6]))
+    parts = OpenFile(path).parts()
+    assert sum(part.may_hold(message(1)) for part in parts) == 2  # the first one, and the last one, whose bounds nobody has looked for yet
+    assert sum(part.may_hold(message(2)) for part in parts) == 2
+    assert not any(part.may_hold(message(5 * TOGETHER)) for part in parts[:-1])
+    told = recent(maker)
+    for asked in (message(1), message(2), message(3 * TOGETHER), message(7, 2)):
+        events = told.find(Query(message=asked), None)["events"]
+        wanted = [row["event"] for row in rows if (row["origin"], row["sequence"]) == (asked.origin, asked.sequence)]
+        assert sorted(row["event"] for row in events) == wanted
+
+
+def rows_of(opened: OpenFile) -> int:
+    return sum(part.table.num_rows for part in opened.parts())
 
 
 async def test_what_was_just_published_is_known(home: str, tmp_path: Path) -> None:
