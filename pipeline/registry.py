@@ -79,8 +79,22 @@ JOBS = {
         Job("faults", "faults.job:run", "faults of links and recipients, and what was available", ("faults", "failovers", "availability")),
         Job("custom", "correlation.custom:run", "values that brokers select from payloads: ids of your own", ("custom",)),
         Job("usage", "usage.job:run", "messages and bytes by account, service, day and role, from the counters", ("usage",)),
+        Job(
+            "exchanges",
+            "usage.exchanges:run",
+            "messages between services of the interchange, by account, product, day and role",
+            ("service_usage",),
+            ("invoked",),
+        ),
         Job("charged", "usage.job:run_charged", "the messages behind the usage, where they are journalled", ("charged",), optional=True),
-        Job("invoices", "billing.job:run", "invoices of a month, by tariffs", ("invoice_lines",), ("usage", "charged"), optional=True),
+        Job(
+            "invoices",
+            "billing.job:run",
+            "invoices of a month, by tariffs",
+            ("invoice_lines",),
+            ("usage", "charged", "exchanges"),
+            optional=True,
+        ),
         Job("audit", "audit.job:run", "who did what, chained by hashes, in audit/", ()),
         Job("health", "health.job:run", "counts in = counts out, for every job whose tables are there", ("health",)),
     )

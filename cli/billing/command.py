@@ -117,13 +117,18 @@ def usage(
     by_day: Annotated[bool, typer.Option("--by-day", help="A line for each day.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Report the usage of an account or service: messages and bytes by role. The job `usage` of mqmesh pipeline run makes the table."""
+    """Report the usage of an account or service: messages and bytes by role, with what services of the interchange have sent each other.
+
+    The jobs `usage` and `exchanges` of mqmesh pipeline run make the tables.
+    """
     wanted = {"account": account, "service": service}
     days = (since or "", until or "9999")
     keys = ("date", "account", "service", "role") if by_day else ("account", "service", "role")
     sums: dict[tuple[str, ...], list[int]] = {}
     with _mistakes():
-        for row in Tables(out).arrow("usage").to_pylist():
+        tables = Tables(out)
+        exchanged = tables.arrow("service_usage").to_pylist() if tables.version("service_usage") is not None else []
+        for row in [*tables.arrow("usage").to_pylist(), *exchanged]:
             if days[0] <= row["date"] < days[1] and all(value is None or row[key] == value for key, value in wanted.items()):
                 found = sums.setdefault(tuple(row[key] for key in keys), [0, 0])
                 found[0] += row["messages"]

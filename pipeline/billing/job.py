@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ...base.settings import ConfigError
 from ...broker.journal.kinds import MessageId
 from ..errors import PipelineError
+from ..usage.exchanges import TABLE as EXCHANGES
+from ..usage.exchanges import hops_of
 from .rating import Invoice, Line, Period, Usage, invoices
 from .render import safe
 from .store import Invoices, folder_of
@@ -48,7 +50,7 @@ def run(context: Context) -> None:
         context.say(f"invoices of {period}")
         made = invoices(tariffs, used, period)
         for one in made:
-            store.write(one, tariffs, lists(context.tables, one, context.option("invoices.messages", LISTED)))
+            store.write(one, tariffs, lists(context.tables, one, tariffs, context.option("invoices.messages", LISTED)))
             rows += list(as_rows(one, tariffs))
         store.finish(period, made, tariffs)
         context.counts["invoices"] = context.counts.get("invoices", 0) + len(made)
@@ -62,48 +64,66 @@ def months(used: list[Usage], dates: list[str] | None, today: date) -> list[Peri
 
 
 def read_usage(tables: Tables) -> list[Usage]:
-    """The table `usage`. Raises PipelineError when there is none."""
+    """The tables `usage` and, where there is an interchange, `service_usage`. Raises PipelineError when the first one is not there."""
     found = tables.arrow("usage").to_pylist()
+    if tables.version(EXCHANGES) is not None:
+        found += tables.arrow(EXCHANGES).to_pylist()
     return [
         Usage(row["account"], row["service"], date.fromisoformat(row["date"]), Role(row["role"]), row["messages"], row["bytes"])
         for row in found
     ]
 
 
-def lists(tables: Tables, invoice: Invoice, most: int) -> dict[int, str]:
+def lists(tables: Tables, invoice: Invoice, tariffs: Tariffs, most: int) -> dict[int, str]:
     """Number of a line -> its messages as CSV; lines of which no message is journalled have none."""
-    if tables.version("charged") is None:
-        return {}
     made: dict[int, str] = {}
     known: dict[tuple[str, Role], str] = {}
     for number, line in enumerate(invoice.lines, 1):
         if line.role is not None:
             key = (line.service, line.role)
             if key not in known:
-                known[key] = _listed(tables, invoice, line, most)
+                known[key] = _listed(tables, invoice, line, tariffs, most)
             if known[key]:
                 made[number] = known[key]
     return made
 
 
-def _listed(tables: Tables, invoice: Invoice, line: Line, most: int) -> str:
-    import pyarrow.compute as pc
-
-    assert line.role is not None
-    chosen = (pc.field("account") == invoice.account) & (pc.field("service") == line.service) & (pc.field("role") == line.role.value)
-    chosen = chosen & (pc.field("date") >= str(invoice.period.first)) & (pc.field("date") <= str(invoice.period.last))
-    found = tables.dataset("charged").head(most, filter=chosen)
-    if not found.num_rows:
+def _listed(tables: Tables, invoice: Invoice, line: Line, tariffs: Tariffs, most: int) -> str:
+    rows = _messages(tables, invoice, line, most)
+    rows += _hops(tables, invoice, line, tariffs, most - len(rows))
+    if not rows:
         return ""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for row in sorted(found.to_pylist(), key=lambda row: (row["published"], row["origin"], row["sequence"])):
-        message = MessageId(row["origin"], row["origin_epoch"], row["stream"], row["sequence"]) if row["origin"] >= 0 else ""
-        moment = datetime.fromtimestamp(row["published"] // 1_000_000, UTC).replace(microsecond=row["published"] % 1_000_000)
-        published = moment.isoformat(timespec="microseconds")
-        writer.writerow([str(message), row["count"], published, safe(row["topic"]), safe(row["recipient"]), row["bytes"]])
+    for message, count, published, topic, recipient, size in sorted(rows, key=lambda row: (row[2], row[0])):
+        moment = datetime.fromtimestamp(published // 1_000_000, UTC).replace(microsecond=published % 1_000_000)
+        writer.writerow([message, count, moment.isoformat(timespec="microseconds"), safe(topic), safe(recipient), size])
     return out.getvalue()
+
+
+def _messages(tables: Tables, invoice: Invoice, line: Line, most: int) -> list[tuple[Any, ...]]:
+    """`COLUMNS` of the messages behind a line."""
+    import pyarrow.compute as pc
+
+    assert line.role is not None
+    if tables.version("charged") is None:
+        return []
+    chosen = (pc.field("account") == invoice.account) & (pc.field("service") == line.service) & (pc.field("role") == line.role.value)
+    chosen = chosen & (pc.field("date") >= str(invoice.period.first)) & (pc.field("date") <= str(invoice.period.last))
+    made = []
+    for row in tables.dataset("charged").head(most, filter=chosen).to_pylist():
+        message = MessageId(row["origin"], row["origin_epoch"], row["stream"], row["sequence"]) if row["origin"] >= 0 else ""
+        made.append((str(message), row["count"], row["published"], row["topic"], row["recipient"], row["bytes"]))
+    return made
+
+
+def _hops(tables: Tables, invoice: Invoice, line: Line, tariffs: Tariffs, most: int) -> list[tuple[Any, ...]]:
+    """The same of what services of the interchange have sent each other: the message is a hop, the topic its sender."""
+    assert line.role is not None
+    used = Usage(invoice.account, line.service, invoice.period.first, line.role, line.messages, line.bytes)
+    found = hops_of(tables, tariffs, used, invoice.period.last, most)
+    return [(row["hop"], 1, row["given"], row["sender"], row["receiver"], row["size"]) for row in found]
 
 
 def as_rows(invoice: Invoice, tariffs: Tariffs) -> Iterator[dict[str, Any]]:

@@ -17,10 +17,15 @@
     name = "telemetry"
     topics = ["plant/#"]
 
-    [[party]]                        # whose recipients and sites are; else a recipient's account is that of its user
+    [[service]]                      # of the interchange: messages to services with these names
+    name = "credit"
+    exchanges = ["bank/*"]
+
+    [[party]]                        # whose recipients, sites and services are; else a recipient's account is that of its user
     account = "acme"
     recipients = ["acme-*"]
     sites = [3]
+    services = ["shop/*"]
 
     [[tariff]]                       # the first whose accounts fit
     name = "standard"
@@ -108,11 +113,12 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Something that is sold: the messages of some topics, and those to some recipients."""
+    """Something that is sold: the messages of some topics, those to some recipients, and those to some services of the interchange."""
 
     name: str
     topics: tuple[str, ...] = ()
     recipients: tuple[str, ...] = ()
+    exchanges: tuple[str, ...] = ()
 
     def covers(self, topic: str, recipient: str) -> bool:
         if recipient and any(fits(pattern, recipient) for pattern in self.recipients):
@@ -122,11 +128,12 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """An account that recipients and sites belong to."""
+    """An account that recipients, sites, and services of the interchange belong to."""
 
     account: str
     recipients: tuple[str, ...] = ()
     sites: tuple[int, ...] = ()
+    services: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +181,17 @@ class Tariffs:
     def account_of_site(self, broker: int) -> str:
         """Whose account a site is, as one that passes messages on; "": nobody's."""
         return next((party.account for party in self.parties if broker in party.sites), "")
+
+    def product_of(self, receiver: str) -> str:
+        """What a message to a service of the interchange is sold as: the first service that fits, else the first level of its name."""
+        for service in self.services:
+            if any(fits(pattern, receiver) for pattern in service.exchanges):
+                return service.name
+        return receiver.partition("/")[0]
+
+    def account_of_service(self, name: str) -> str:
+        """Whose account a service of the interchange is; "": nobody's."""
+        return next((party.account for party in self.parties if any(fits(pattern, name) for pattern in party.services)), "")
 
 
 def read_tariffs(path: str | Path) -> Tariffs:
@@ -243,9 +261,10 @@ def _service(section: Section) -> Service:
             raise section.error("topics", f"{topic!r}: {getattr(error, 'text', error)}") from None
         if topic.startswith("$share/"):
             raise section.error("topics", f"{topic!r}: leave $share/NAME/ out")
-    made = Service(section.string("name"), tuple(topics), tuple(section.strings("recipients", [])))
-    if not made.topics and not made.recipients:
-        raise section.error("topics", 'give topics or recipients, as ["plant/#"]')
+    others = (tuple(section.strings(key, [])) for key in ("recipients", "exchanges"))
+    made = Service(section.string("name"), tuple(topics), *others)
+    if not made.topics and not made.recipients and not made.exchanges:
+        raise section.error("topics", 'give topics, recipients or exchanges, as ["plant/#"]')
     section.done()
     return made
 
@@ -256,7 +275,8 @@ def _party(section: Section) -> Party:
     section.has("sites")
     if not isinstance(sites, list) or not all(isinstance(site, int) and not isinstance(site, bool) and site >= 0 for site in sites):
         raise section.error("sites", right)
-    made = Party(section.string("account"), tuple(section.strings("recipients", [])), tuple(sites))
+    recipients, services = (tuple(section.strings(key, [])) for key in ("recipients", "services"))
+    made = Party(section.string("account"), recipients, tuple(sites), services)
     section.done()
     return made
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...broker.journal.schema import Kind
+from ...broker.journal.kinds import Invoked, Kind
 from ..audit.job import KINDS
 from ..audit.trail import Life, Ranges, Trail, joined
 from ..billing.tariff import Role
@@ -69,6 +69,10 @@ def look(context: Context) -> Iterator[Check]:
             messages, size = counted.get(int(kind), (0, 0))
             yield Check("usage", f"messages {kind.name.lower()}", messages, used.get(role.value, (0, 0))[0])
             yield Check("usage", f"bytes {kind.name.lower()}", size, used.get(role.value, (0, 0))[1])
+    if there("custom") is not None:
+        yield Check("custom", "values", _values(context), context.table("custom").count())
+    if there("service_calls") is not None:
+        yield from _invoked(context)
     for kind in _ROLES.values():
         yield Check(
             "journal",
@@ -108,6 +112,28 @@ def _usage(context: Context) -> dict[str, tuple[int, int]]:
 
     frame = context.table("usage").groupBy("role").agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
     return {row["role"]: (row["messages"], row["bytes"]) for row in frame.collect()}
+
+
+def _values(context: Context) -> int:
+    """Selected values: of each message as many as its `published` names."""
+    from pyspark.sql import functions as F
+
+    frame = context.events("kind", "count", "origin", "detail").where((F.col("kind") == int(Kind.PUBLISHED)) & (F.col("origin") >= 0))
+    each = F.size(F.map_keys(F.from_json("detail", "map<string,string>"))) * F.col("count")
+    return frame.where(F.col("detail").isNotNull()).agg(F.sum(each)).collect()[0][0] or 0
+
+
+def _invoked(context: Context) -> Iterator[Check]:
+    """Calls and deliveries of the interchange; a home that was killed may have noted a delivery, or an end, twice."""
+    from pyspark.sql import functions as F
+
+    frame = context.events("kind", "value", "call").where(F.col("kind") == int(Kind.INVOKED))
+    given = F.sum((F.col("value") == int(Invoked.DELIVERED)).cast("long")).alias("given")
+    noted = frame.agg(given, F.countDistinct("call").alias("calls")).collect()[0]
+    hops = context.table("service_hops").count()
+    yield Check("invoked", "deliveries to services", noted["given"] or 0, hops, must=context.selection.lives <= 1)
+    yield Check("invoked", "calls of services", noted["calls"], context.table("service_calls").count())
+    yield Check("invoked", "deliveries of calls", hops, _sums(context, "service_calls", "hops")["hops"])
 
 
 def _sums(context: Context, table: str, *columns: str) -> dict[str, int]:

@@ -25,6 +25,7 @@ from datetime import date, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from ...broker.journal.kinds import Kind
 from ...broker.journal.layout import COUNTS_FOLDER, PARQUET, Segment, date_in
 from ...broker.journal.place import Place
 from ..context import Context, Written, day_bound
@@ -100,7 +101,7 @@ class Follower:
         order, spark = self.order, self._spark()
         register(spark)
         stream = spark.readStream.format("mqmesh").options(journal=self.journal.root, verify="false", maxRows=str(order.rows)).load()
-        writer = stream.select("published", "time", "origin").writeStream.foreachBatch(self.update)
+        writer = stream.select("kind", "published", "time", "origin").writeStream.foreachBatch(self.update)
         writer = writer.option("checkpointLocation", order.checkpoint).queryName("mqmesh-follow")
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{order.interval:g} seconds")
         return writer.start()
@@ -129,7 +130,9 @@ class Follower:
 
         began = time.monotonic()
         border = self._newest - int(self.order.lateness * 1e6)
-        day = F.when(F.col("origin") >= 0, F.col("published")).otherwise(F.col("time"))
+        # a message belongs to the day of its publication, what services do to the day on which their call was begun
+        begun = (F.col("origin") >= 0) | (F.col("kind") == int(Kind.INVOKED))
+        day = F.when(begun, F.col("published")).otherwise(F.col("time"))
         rows = (
             events.groupBy(F.floor(day / DAY).cast("int").alias("day"))
             .agg(

@@ -9,9 +9,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from mqmesh.broker.journal.place import Place
+from mqmesh.pipeline.billing.job import lists, read_usage
+from mqmesh.pipeline.billing.rating import Period, invoices
 from mqmesh.pipeline.billing.store import Invoices
+from mqmesh.pipeline.billing.tariff import read_tariffs
 from mqmesh.pipeline.run import Order, run
 from mqmesh.pipeline.tables.tables import Tables
 
@@ -36,6 +40,24 @@ minimum = "5"
 [[tariff.price]]
 per = "kB"
 price = "0.02"
+pays = { originator = "0.5", recipient = "0.5" }
+"""
+EXCHANGED = """
+currency = "EUR"
+[[service]]
+name = "credit"
+exchanges = ["bank/*"]
+[[party]]
+account = "acme"
+services = ["shop/*"]
+[[party]]
+account = "lender"
+services = ["bank/*"]
+[[tariff]]
+name = "standard"
+[[tariff.price]]
+services = ["credit"]
+price = "0.50"
 pays = { originator = "0.5", recipient = "0.5" }
 """
 
@@ -112,3 +134,35 @@ def test_a_second_run_changes_no_byte(billed: tuple[Path, Order]) -> None:
 def test_a_run_without_tariffs_says_so(spark: SparkSession, journal: tuple[Path, Made], tmp_path: Path) -> None:
     summary = run(Order(str(journal[0]), str(tmp_path), ("usage", "charged", "invoices")))
     assert summary.jobs[-1].error == "invoices need tariffs: --set usage.tariffs=FILE"
+
+
+def test_exchanges_of_services_are_charged_and_listed(tmp_path: Path) -> None:
+    """[IH3] What services of the interchange have sent each other: a line for each product and role, which leads to its hops."""
+    file = tmp_path / "tariffs.toml"
+    file.write_text(EXCHANGED)
+    tariffs, tables = read_tariffs(file), Tables(tmp_path)
+    keys = ("date", "account", "service", "role", "messages", "bytes")
+    days = ("2026-11-02", "2026-11-30", "2026-12-01")
+    charged = (("acme", "originator", 2), ("lender", "recipient", 3))
+    exchanged = [(day, account, "credit", role, count, 10 * count) for day in days for account, role, count in charged]
+    tables.write_arrow("usage", pa.Table.from_pylist([dict(zip(keys, ("2026-11-02", "acme", "plant", "originator", 7, 70), strict=True))]))
+    tables.write_arrow("service_usage", pa.Table.from_pylist([dict(zip(keys, row, strict=True)) for row in exchanged]))
+    hops = [
+        {"date": day, "hop": f"{number}{day}", "sender": sender, "receiver": receiver, "size": 10, "given": 1_793_000_000_000_000 + number}
+        for day in days
+        for number, (sender, receiver) in enumerate([("shop/a", "bank/x"), ("shop/b", "bank/y"), ("bank/x", "shop/a"), ("other", "bank/x")])
+    ]
+    tables.write_arrow("service_hops", pa.Table.from_pylist(hops))
+    made = {one.account: one for one in invoices(tariffs, read_usage(tables), Period(2026, 11))}
+    assert {name: [(line.service, line.messages, line.amount) for line in one.lines] for name, one in made.items()} == {
+        "acme": [("credit", 4, Decimal("1.00"))],
+        "lender": [("credit", 6, Decimal("1.50"))],
+    }
+    for account, numbers in (("acme", (0, 1)), ("lender", (0, 1, 3))):
+        found = list(csv.DictReader(io.StringIO(lists(tables, made[account], tariffs, 100)[1])))
+        assert [row["message"] for row in found] == [f"{number}{day}" for number in numbers for day in days[:2]]
+        assert [(row["topic"], row["recipient"], row["bytes"]) for row in found[:3:2]] == [
+            ("shop/a", "bank/x", "10"),
+            ("shop/b", "bank/y", "10"),
+        ]
+    assert lists(tables, made["acme"], tariffs, 3)[1].count("\n") == 1 + 3

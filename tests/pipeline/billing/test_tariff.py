@@ -23,10 +23,14 @@ topics = ["plant/#"]
 [[service]]
 name = "billing"
 recipients = ["billing-*"]
+[[service]]
+name = "credit"
+exchanges = ["bank/*"]
 [[party]]
 account = "acme"
 recipients = ["acme-*"]
 sites = [3]
+services = ["shop/*"]
 [[tariff]]
 name = "large"
 accounts = ["acme"]
@@ -74,6 +78,8 @@ def test_services_and_parties_are_found(tmp_path: Path) -> None:
     assert tariffs.account_of_recipient("other", "bee") == "bee"
     assert tariffs.account_of_site(3) == "acme"
     assert tariffs.account_of_site(4) == ""
+    assert [tariffs.product_of(name) for name in ("bank/loans", "map/ids")] == ["credit", "map"]
+    assert [tariffs.account_of_service(name) for name in ("shop/orders", "bank/loans")] == ["acme", ""]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,10 @@ def test_ids_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
         {"kind": 9, "sequence": 4, "detail": json.dumps({"order": "of another kind"}), **message},
     )
     journal.close()
-    summary = run(Order(str(tmp_path / "journal"), str(tmp_path / "out"), ("messages", "custom")))
+    summary = run(Order(str(tmp_path / "journal"), str(tmp_path / "out"), ("messages", "custom", "health")))
     assert not summary.failed, [job.error for job in summary.jobs]
+    (health,) = [row for row in Tables(str(tmp_path / "out")).arrow("health").to_pylist() if row["job"] == "custom"]
+    assert (health["expected"], health["found"], health["must"]) == (6, 6, True)
     rows = Tables(str(tmp_path / "out")).arrow("custom").to_pylist()
     found = {(row["sequence"], row["name"], row["value"]) for row in rows}
     both = {(number, *pair) for number in (1, 2) for pair in (("article", "bolt"), ("order", "4711"))}

@@ -19,6 +19,20 @@ from support.interchange_site import InterchangeSite
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TARIFFS = """
+currency = "EUR"
+[[service]]
+name = "credit"
+exchanges = ["bank/*"]
+[[party]]
+account = "acme"
+services = ["shop/*"]
+[[party]]
+account = "lender"
+services = ["bank/*"]
+[[tariff]]
+name = "standard"
+"""
 JOURNAL = '[journal]\nfolder = "journal"\n'
 
 
@@ -79,8 +93,10 @@ def test_hops_calls_and_sessions(spark: SparkSession, tmp_path: Path) -> None:
     """[M1, M2, M3]"""
     told = written(tmp_path)
     out = tmp_path / "out"
-    for _ in range(2):  # a second run replaces
-        summary = run(Order(str(tmp_path / "journal"), str(out), ("invoked",)))
+    tariffs = tmp_path / "tariffs.toml"
+    tariffs.write_text(TARIFFS)
+    for jobs in (("invoked",), ("exchanges", "health")):  # a second run replaces
+        summary = run(Order(str(tmp_path / "journal"), str(out), jobs, options={"usage.tariffs": str(tariffs)}))
         assert not summary.failed, [job.error for job in summary.jobs]
     calls = {row["call"]: row for row in Tables(str(out)).arrow("service_calls").to_pylist()}
     assert set(calls) == {one["call"] for one in told.values()}
@@ -108,6 +124,21 @@ def test_hops_calls_and_sessions(spark: SparkSession, tmp_path: Path) -> None:
     assert [one["service"] for one in both["calculated"]] == ["map/ids", "bank/credit", "bank/credit"]
     assert both["services"] == ["bank/credit", "map/ids", "shop/orders"]
     assert sessions[told["open"]["session"][:16]]["ended"] is None
+    health = {row["name"]: row["found"] for row in Tables(str(out)).arrow("health").to_pylist() if row["job"] == "invoked"}
+    assert health == {"deliveries to services": len(hops), "calls of services": 4, "deliveries of calls": len(hops)}
+    used: Counter[tuple[str, str, str]] = Counter()
+    for row in Tables(str(out)).arrow("service_usage").to_pylist():
+        used[row["account"], row["service"], row["role"]] += row["messages"]
+    to_bank = sum(one["receiver"] == "bank/credit" for one in hops)
+    to_shop = sum(one["receiver"] == "shop/orders" for one in hops)
+    assert used == {
+        ("acme", "credit", "originator"): to_bank,
+        ("lender", "credit", "recipient"): to_bank,
+        ("acme", "map", "originator"): 1,
+        ("", "map", "recipient"): 1,
+        ("lender", "shop", "originator"): to_shop,
+        ("acme", "shop", "recipient"): to_shop,
+    }
 
 
 def test_there_is_no_interchange(spark: SparkSession, little: Path, tmp_path: Path) -> None:
