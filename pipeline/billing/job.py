@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ...base.settings import ConfigError
 from ...broker.journal.kinds import MessageId
 from ..errors import PipelineError
-from ..usage.exchanges import TABLE as EXCHANGES
-from ..usage.exchanges import hops_of
+from .exchanges import TABLE as EXCHANGES
+from .exchanges import hops_of
 from .rating import Invoice, Line, Period, Usage, invoices
 from .render import safe
 from .store import Invoices, folder_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 RING = ROOT / "topologies" / "ring-of-five.toml"
 TRIANGLE = ROOT / "topologies" / "triangle.toml"
+if str(ROOT) not in sys.path:  # `benchmarks`, of which some tests take parts, stands outside the wheel
+    sys.path.append(str(ROOT))
 
 
 @pytest.fixture(scope="session")
