@@ -85,6 +85,9 @@ def test_usage_of_a_service_is_reported(tmp_path: Path) -> None:
         run("billing", "usage", "--out", tmp_path, "--account", "bee", "--since", "2026-11-03", "--by-day", "--json").stdout
     )
     assert [(row["date"], row["service"], row["messages"]) for row in by_day] == [("2026-11-03", "plant", 3), ("2026-11-03", "shop", 3)]
+    Tables(tmp_path).write_arrow("service_usage", pa.Table.from_pylist([rows[0] | {"service": "credit", "role": "recipient"}]))
+    exchanged = json.loads(run("billing", "usage", "--out", tmp_path, "--service", "credit", "--json").stdout)
+    assert exchanged == [{"account": "acme", "service": "credit", "role": "recipient", "messages": 1, "bytes": 10}]
     done = run("billing", "usage", "--out", tmp_path / "nowhere")
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
 
