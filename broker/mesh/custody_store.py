@@ -259,13 +259,11 @@ class Custody:
         """A commit is done: tell the node of all that it holds."""
         reached, node, now = self._persistence.reached, self._node, self._persistence.context.now
         waiting = self._waiting
-        told = False
         while waiting and waiting[0].ticket <= reached:
             done = waiting.popleft()
-            told = True
             if done.mark:
                 node.committed(done.mark, now)
             for token in done.tokens:
                 node.delivered(token, now)
-        if told:
+        if node.stirred:
             self._wake()

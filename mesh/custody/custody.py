@@ -579,6 +579,11 @@ class Custody:
         queues = (*(entry for entry, _ in d.flight), *d.waiting)
         return [one for one in queues if isinstance(one, Page) and one.open & d.bit]
 
+    @property
+    def timed(self) -> bool:
+        """Whether entries expire, or may become too old."""
+        return bool(self._deadlines) or self.policy.aged
+
     def next_deadline(self) -> float | None:
         """When the next entry expires."""
         heap = self._deadlines

@@ -414,6 +414,12 @@ class Dispatch:
         self._take_deferred()
         self._pump_due = True
 
+    @property
+    def wants_flush(self) -> bool:
+        """Whether `flush`, or a timer, may have something to do once a message was put and sent, or records were committed."""
+        custody = self.custody
+        return self._pump_due or self._tree.due or custody.timed or bool(custody.watches.finished) or self.pager.busy
+
     def flush(self) -> None:
         """Announce if custody wants a new tree; send what may go now; move to the disk what waits; take FULL back."""
         if self._tree.due and (self.custody.entries or self.custody.pages):

@@ -437,11 +437,12 @@ class Node:
         core.now = now
         if not qos:
             return self._origin.publish_one(mask, topic, payload)
-        core.stirred = True
         if self._origin.publish_parts(mask, Run(topic, qos, False, [payload], received=now)) is not Verdict.TAKEN:
+            core.stirred = True
             return None
         actions = self._taken()
         core.actions = [action for action in actions if not isinstance(action, Send)]  # a policy may have let others go
+        core.stirred = core.stirred or bool(core.actions) or self._dispatch.wants_flush
         return [(action.link, action.data) for action in actions if isinstance(action, Send)]
 
     def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None) -> Verdict:
@@ -678,11 +679,12 @@ class Node:
     def committed(self, mark: int, now: float) -> None:
         """The records up to this mark, and all before them, are in the store."""
         core = self._core
-        core.enter(now)
+        core.now = now
         if core.journal is not None and mark > core.journal.committed:
             core.journal.committed = mark
             self._dispatch.committed(mark)
             self._retained.committed(mark)
+            core.stirred = core.stirred or bool(core.actions) or self._dispatch.wants_flush
 
 
 def earliest(one: float | None, other: float | None) -> float | None:

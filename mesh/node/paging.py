@@ -73,6 +73,12 @@ class Pager:
         """What could not be moved before may be moved now."""
         self._fruitless = 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether something may have to be moved to or from the disk, or is there and may expire."""
+        custody, config = self._custody, self._core.config
+        return bool(self._todo or custody.pages) or custody.messages > config.keep_messages or custody.bytes > config.keep_bytes
+
     def spill(self) -> None:
         """Move to the disk what is too much in memory and may go there."""
         custody, config = self._custody, self._core.config
