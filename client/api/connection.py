@@ -28,7 +28,7 @@ from ..message.destinations import (
     is_temporary,
     no_queues,
 )
-from .session import Session, unique_client_id
+from .session import Session
 from .subscriptions import SubscriptionRegistry, broker_has_queues
 from .temporary import TemporaryQueues
 
@@ -297,3 +297,8 @@ class _PublisherHandler:
             self._first.set()
         else:
             self._connection.report(error)
+
+
+def unique_client_id() -> str:
+    """An MQTT client identifier for a session that is never resumed."""
+    return f"jms-{uuid.uuid4().hex}"

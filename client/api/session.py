@@ -11,7 +11,6 @@ import itertools
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -696,8 +695,3 @@ class Session(MessageMaker):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def unique_client_id() -> str:
-    """An MQTT client identifier for a session that is never resumed."""
-    return f"jms-{uuid.uuid4().hex}"
