@@ -8,7 +8,7 @@ import pytest
 from mqmesh.mesh.custody import custody
 from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
 from mqmesh.mesh.custody.journal import decode_values, encode_window
-from mqmesh.mesh.node.actions import Action, GivenUp, ReadPage, Returned, Verdict
+from mqmesh.mesh.node.actions import Action, GivenUp, ReadPage, Returned, Send, Verdict
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.paging import AHEAD
 from mqmesh.mesh.wire.control import Refusal
@@ -62,6 +62,41 @@ def test_what_waits_for_a_site_that_is_away_leaves_the_memory_and_comes_back_in_
     assert net.nodes[1].custody() == (0, 0)
     assert not net.disks[1].pages
     assert not net.disks[1].bodies
+
+
+def publish_lone(net: Net, count: int) -> int:
+    """Lone messages of one, but for the first by the direct lane; the node is asked for more only where it says that there may be. How
+    often it was."""
+    node, asked = net.nodes[1], 0
+    route = node.route(b"a")
+    assert route is not None
+    assert publish(net, 0, 1) == [Verdict.TAKEN]
+    for number in range(1, count):
+        sends = node.publish_one(route.mask, b"a", 1, b"%03d" % number, net.now)
+        assert sends is not None
+        for link, frame in sends:
+            net._do(1, Send(link, bytes(frame), False))
+        net.save(1)
+        if node.stirred:
+            asked += 1
+            net.settle()
+    return asked
+
+
+def test_lone_messages_for_a_site_that_is_away_leave_the_memory_too() -> None:
+    net = away()
+    assert publish_lone(net, 300)
+    assert net.nodes[1].custody_in_memory()[0] <= 15
+    assert back(net) == numbers(0, 300)
+
+
+def test_a_lone_message_that_was_sent_leaves_nothing_to_do() -> None:
+    net = line(1, 3, durable=True)
+    net.nodes[3].subscribe("a", None, 1, 0.0)
+    net.settle()
+    assert publish_lone(net, 5) == 0
+    net.settle()
+    assert net.got(3) == numbers(0, 5)
 
 
 def test_a_restart_finds_the_pages() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from mqmesh.mesh.node.actions import Verdict
+from mqmesh.mesh.node.actions import Send, Verdict
 from mqmesh.mesh.node.core import MeshConfig
+from mqmesh.mesh.node.node import Node
 from support.models.mesh_net import Net
 
 
@@ -44,6 +45,35 @@ class TwoNodes(RuleBasedStateMachine):
         self.serial += count
         if self.net.publish(1, "a", qos, payloads=payloads) is Verdict.TAKEN and qos:
             self.taken += payloads
+
+    @rule(qos=st.integers(0, 1))
+    def publish_one(self, qos: int) -> None:
+        """By the direct lane; what it leaves unstirred, and the commit after it, has nothing more to say."""
+        node, route = self.net.nodes[1], self.net.nodes[1].route(b"a")
+        if route is None:
+            return
+        while actions := node.take():
+            for action in actions:
+                self.net._do(1, action)
+        payload = b"%06d" % self.serial
+        sends = node.publish_one(route.mask, b"a", qos, payload, self.net.now)
+        if sends is None:
+            return
+        self.serial += 1
+        for link, frame in sends:
+            self.net._do(1, Send(link, bytes(frame), False))
+        if qos:
+            self.taken.append(payload)
+        self.quiet(node)
+        self.net.save(1)
+        self.quiet(node)
+
+    def quiet(self, node: Node) -> None:
+        """What says that nothing is to be done has nothing to do, and no new deadline."""
+        if not node.stirred:
+            deadline = node.next_deadline()
+            assert not node.take()
+            assert node.next_deadline() == deadline
 
     @rule()
     def settle(self) -> None:
