@@ -4,6 +4,7 @@ from __future__ import annotations
 
 POST = "interchange/post"  # where services post
 QUERY = "interchange/query"  # where they ask what became of messages
+EXPLAIN = "interchange/explain"  # where they ask what would become of a message
 ANSWER = "interchange/answer"  # where a poster hears what became of a post, if it names no Response Topic
 INBOX = "interchange/inbox/"  # how the queue of a service's inbox is called: interchange/inbox/ORGANISATION/NAME
 PUBLISHER = "\0interchange"  # who puts into inboxes: no client has such an identifier

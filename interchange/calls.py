@@ -63,7 +63,7 @@ class Step:
 class Hop:
     """One delivery. given, ended: milliseconds since 1970; 0: not yet. acknowledged: the service has said that it has it.
 
-    kind: of the message. size: bytes of its parts, as the service sees them.
+    kind: of the message. size: bytes of its parts, as the service sees them. works: the service is to answer it, and has not.
     """
 
     id: str
@@ -73,6 +73,7 @@ class Hop:
     acknowledged: int = 0
     kind: str = ""
     size: int = 0
+    works: bool = False
 
 
 @dataclass(slots=True)
@@ -114,6 +115,7 @@ class Call:
     """A request or a notification, and all that followed. header: as it was posted, without identifiers. ended: 0 while it is open.
 
     identifiers: what services call its messages by: service, name and value of each.
+    services: who takes part in it: who has had a hop, and the sender. size: bytes of it in the store.
     """
 
     id: str
@@ -124,16 +126,16 @@ class Call:
     branches: list[Branch]
     ended: int = 0
     identifiers: tuple[tuple[str, str, str], ...] = ()
+    services: set[str] = field(init=False)
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        self.services = {self.header.sender} | {hop.service for hop in self.hops()}
 
     @property
     def request(self) -> bool:
         """Whether it wants responses."""
         return self.header.kind is Kind.REQUEST
-
-    @property
-    def services(self) -> set[str]:
-        """Who takes part in it: who has had a hop, and the sender."""
-        return {self.header.sender} | {hop.service for hop in self.hops()}
 
     def hops(self) -> Iterator[Hop]:
         """All deliveries."""
@@ -238,7 +240,7 @@ def unpack(value: bytes) -> Call:
         for out, back, state, at, hops, message, code, reason in branches
     ]
     identifiers = tuple(map(tuple, later[0])) if later else ()  # earlier releases have none
-    return Call(id, session, read_header(fields, posted=False), created, expires, found, ended, identifiers)
+    return Call(id, session, read_header(fields, posted=False), created, expires, found, ended, identifiers, len(value))
 
 
 def _packed(step: Step) -> list[Any]:

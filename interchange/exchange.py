@@ -21,7 +21,6 @@ What it does not know: sockets, clocks, stores, rules. Times are milliseconds si
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -30,8 +29,10 @@ from typing import Protocol
 from .calls import Branch, Call, Hop, State, Step, changed, pack, seen, unpack
 from .deadlines import Deadlines
 from .identifiers import Identifiers, count_of, home_of
-from .message import Declaration, Header, Kind, Message, Part, delivered
+from .message import NEW_SESSION, Declaration, Header, Kind, Message, Part, delivered
+from .quota import Quota
 from .refusals import Code, Refusal
+from .sessions import Sessions
 
 DEFAULT_EXPIRY = 48 * 3_600_000  # l. 206; so long a response waits in its inbox, at least
 LATER = 1000  # until what could not be done is tried again
@@ -121,26 +122,29 @@ class Routes(Protocol):
     def refuses_duplicates(self, service: str) -> bool:
         """Whether a service wants a second post with one handle refused."""
 
+    def follows(self, service: str) -> bool:
+        """Whether what a service posts while it works on a message is of that message's session (l. 222)."""
+
 
 class Exchange:
     """The exchanges of one home: posts come in, deliveries and verdicts go out.
 
     ids: issues identifiers of this home.
     born: the first count of this life of the home: what is older, and unknown, was lost.
-    retention: milliseconds that an ended call is known; most: ended calls at most. most_open: open calls of one sender at most.
+    retention: milliseconds that an ended call is known; most: ended calls at most. quota: of open calls.
     """
 
     def __init__(
-        self, ids: Identifiers, routes: Routes, born: int, retention: int = 3_600_000, most: int = 100_000, most_open: int = 100_000
+        self, ids: Identifiers, routes: Routes, born: int, retention: int = 3_600_000, most: int = 100_000, quota: Quota | None = None
     ) -> None:
         self.ids = ids
         self.calls: dict[str, Call] = {}
         self._routes = routes
         self._born = born
-        self._retention, self._most, self._most_open = retention, most, most_open
-        self._open: Counter[str] = Counter()  # calls by sender
+        self._retention, self._most = retention, most
+        self._quota = Quota() if quota is None else quota
         self._hops: dict[str, tuple[Call, Branch, Hop]] = {}
-        self._sessions: dict[str, dict[str, Call]] = {}
+        self._sessions = Sessions()
         self._handles: dict[tuple[str, str], Call] = {}
         self._ended: dict[str, None] = {}  # the oldest first
         self._deadlines = Deadlines()
@@ -179,7 +183,11 @@ class Exchange:
 
     def takes_part(self, service: str, session: str) -> bool:
         """Whether a service has sent or got a message of a session that is known here."""
-        return any(service in call.services for call in self._sessions.get(session, {}).values())
+        return self._sessions.takes_part(service, session)
+
+    def idle(self) -> bool:
+        """Whether nothing is known of any call."""
+        return not (self.calls or self._hops or self._handles or self._sessions or self._quota)
 
     def session_for(self, service: str, session: str, call: str) -> str:
         """The session in which a service may begin a call: `session`, or that of `call`. Raises Refusal, Elsewhere."""
@@ -217,8 +225,7 @@ class Exchange:
         if known is not None and self._routes.refuses_duplicates(header.sender):
             text = f"handle {header.handle!r} was posted before: it is call {known.id} of session {known.session}"
             raise Refusal(Code.DUPLICATE, text, "give each message a handle of its own")
-        if self._open[header.sender] >= self._most_open:
-            raise Refusal(Code.OVER_LIMIT, f"{self._most_open:,} calls of {header.sender} are open", "post again when some have ended")
+        self._quota.check(header.sender)
         session = self._session_of(header, vouched)
         ways = self._routes.out(message, now)
         expires = min(expires, max(expires if way[-1].expires is None else way[-1].expires for way in ways))  # rules make it earlier
@@ -231,13 +238,15 @@ class Exchange:
         for branch in call.branches:
             self._give(call, branch, message, fresh, now)
             if not call.request and len(branch.out) == 1:
-                branch.state = TABLE[branch.state, Input.ARRIVED]
+                self._arrived(call, branch)
         self._keep(call, now)
         return Verdict(session, call.id)
 
     def _session_of(self, header: Header, vouched: bool) -> str:
         """The session that a new call belongs to; empty: one of its own. A call that it names says which (l. 234)."""
         session = header.session
+        if session == NEW_SESSION:
+            return ""
         if header.call and not session:
             named = self.calls.get(header.call)
             if named is None and home_of(header.call) != self.ids.home:
@@ -249,6 +258,8 @@ class Exchange:
             if home_of(session) != self.ids.home:
                 raise Elsewhere(home_of(session), asks=True)
             raise Refusal(Code.UNKNOWN_SESSION, f"session {session} is not known", "leave it out, for one of its own")
+        if not session and self._routes.follows(header.sender):
+            return self._sessions.of_work(header.sender)
         return session
 
     # What follows
@@ -298,11 +309,11 @@ class Exchange:
                 return
         if branch.state is State.BACK and branch.at == len(branch.back):
             self._respond(call, branch, Kind.RESPONSE, following, fresh, now)
-            branch.state, branch.message = TABLE[branch.state, Input.ARRIVED], None
+            self._arrived(call, branch)
             return
         self._give(call, branch, following, fresh, now)
         if not call.request and branch.at == len(branch.out) - 1:
-            branch.state = TABLE[branch.state, Input.ARRIVED]
+            self._arrived(call, branch)
 
     def _cancel(self, header: Header, now: int) -> Verdict:
         if not (header.call or header.hop):
@@ -379,6 +390,8 @@ class Exchange:
         """Deliver to the service of a branch's step. What is still needed of the message is kept."""
         step = branch.step
         hop = self._hop(call, branch, step.to.service, fresh, now)
+        hop.works = True
+        self._sessions.begins(hop.service, call.session)
         parts = seen(step, call.header.access, message)
         branch.message = None if branch.state is State.OUT and branch.at == len(branch.out) - 1 else message
         if branch.message is not None and parts is None and all(one.change is None for one in call.header.access.values()):
@@ -414,10 +427,26 @@ class Exchange:
         self._actions.append(Deliver(hop.service, sent, expires))
 
     def _hop(self, call: Call, branch: Branch, service: str, fresh: list[str], now: int) -> Hop:
+        if branch.hops:
+            self._rests(call, branch.hop)
         hop = Hop(fresh.pop(0), service, now)
         branch.hops.append(hop)
         self._hops[hop.id] = (call, branch, hop)
+        if service not in call.services:
+            call.services.add(service)
+            self._sessions.joined(service, call.session)
         return hop
+
+    def _rests(self, call: Call, hop: Hop) -> None:
+        """The service of a hop has nothing to answer there any more."""
+        if hop.works:
+            hop.works = False
+            self._sessions.ends(hop.service, call.session)
+
+    def _arrived(self, call: Call, branch: Branch) -> None:
+        """The way of a branch is at its end."""
+        branch.state, branch.message = TABLE[branch.state, Input.ARRIVED], None
+        self._rests(call, branch.hop)
 
     def _step(self, call: Call, branch: Branch, input: Input, fresh: list[str], now: int, code: str, reason: str) -> None:
         """End a branch, unless it has ended, and tell those who are to know."""
@@ -425,6 +454,7 @@ class Exchange:
         if state is None:
             return
         holder = branch.hop.service
+        self._rests(call, branch.hop)
         branch.state, branch.message = state, None
         branch.code, branch.reason = str(code), reason
         if input is Input.CANCEL:
@@ -440,27 +470,35 @@ class Exchange:
 
     def _know(self, call: Call) -> None:
         self.calls[call.id] = call
-        self._open[call.header.sender] += not call.ended
-        self._sessions.setdefault(call.session, {})[call.id] = call
+        if not call.ended:
+            self._quota.opened(call.header.sender)
+            self._quota.grown(call.header.sender, call.size)
+        for service in call.services:
+            self._sessions.joined(service, call.session)
         if call.header.handle:
             self._handles[call.header.sender, call.header.handle] = call
         for branch in call.branches:
             for hop in branch.hops:
                 self._hops[hop.id] = (call, branch, hop)
+            if branch.hops and not branch.state.ended:
+                branch.hop.works = True
+                self._sessions.begins(branch.hop.service, call.session)
         self._deadlines.set(call.id, call.ended + self._retention if call.ended else call.next_end())
 
     def _keep(self, call: Call, now: int) -> None:
         """A call has changed."""
         if not call.ended and all(branch.state.ended for branch in call.branches):
             call.ended = now
-            self._open[call.header.sender] -= 1
-            if not self._open[call.header.sender]:
-                del self._open[call.header.sender]
+            self._quota.closed(call.header.sender, call.size)
             self._ended[call.id] = None
             self._deadlines.set(call.id, now + self._retention)
         elif not call.ended:
             self._deadlines.set(call.id, call.next_end())
-        self._actions.append(Save(call.id, pack(call)))
+        value = pack(call)
+        if not call.ended:
+            self._quota.grown(call.header.sender, len(value) - call.size)
+            call.size = len(value)
+        self._actions.append(Save(call.id, value))
         while len(self._ended) > self._most:
             self._forget(self.calls[next(iter(self._ended))])
 
@@ -470,10 +508,8 @@ class Exchange:
         del self.calls[call.id]
         for hop in call.hops():
             del self._hops[hop.id]
-        calls = self._sessions[call.session]
-        del calls[call.id]
-        if not calls:
-            del self._sessions[call.session]
+        for service in call.services:
+            self._sessions.left(service, call.session)
         if self._handles.get(key := (call.header.sender, call.header.handle)) is call:
             del self._handles[key]
         self._actions.append(Save(call.id, None))

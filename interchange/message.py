@@ -21,6 +21,7 @@ BODY = "body"  # the name of the body among the parts; attachments have names of
 MOST_RECIPIENTS = 64
 MOST_SERVICES = 64  # that a sender names explicitly, for one message
 LONGEST_HANDLE = 256  # bytes
+NEW_SESSION = "new"  # what a post says that wants one of its own, whatever its sender works on
 _ID = re.compile(r"[0-9a-f]{16}\Z")
 _SESSION = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -178,7 +179,7 @@ def read_header(fields: object, posted: bool = True) -> Header:
     kind = _kind(fields.get("kind"))
     texts = {name: read_text(fields.get(name, ""), name, LONGEST_HANDLE if name == "handle" else LONGEST_TEXT) for name in _TEXTS}
     for name, form in (("session", _SESSION), ("call", _ID), ("hop", _ID)):
-        if texts[name] and not form.match(texts[name]):
+        if texts[name] and not form.match(texts[name]) and not (name == "session" and texts[name] == NEW_SESSION and kind in NEW):
             raise wrong(name, texts[name], f"give {32 if form is _SESSION else 16} hexadecimal digits, lower case")
     duplicate = fields.get("possible_duplicate", False)
     if not isinstance(duplicate, bool):

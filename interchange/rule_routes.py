@@ -18,14 +18,19 @@ Ways = list[tuple[Step, ...]]
 
 
 class RuleRoutes:
-    """The routes of one exchange, by rules. registry: gives the services that are known now."""
+    """The routes of one exchange, by rules. registry: gives the services that are known now. has_room: whether a service may get more."""
 
-    def __init__(self, registry: Callable[[], Registry]) -> None:
+    def __init__(self, registry: Callable[[], Registry], has_room: Callable[[str], bool] = lambda service: True) -> None:
         self._registry = registry
+        self._has_room = has_room
 
     def out(self, message: Message, now: int) -> Ways:
         ways = _calculated(lambda: Calculation(self._registry(), message, now, message.has).route().ways())
-        return [self.arrive(message, way, 0, now) for way in ways]
+        found = [self.arrive(message, way, 0, now) for way in ways]
+        full = next((step.to.service for way in found for step in way if not self._has_room(step.to.service)), None)
+        if full is not None:
+            raise Refusal(Code.UNAVAILABLE, f"too much waits here for {full}", "post it again later")
+        return found
 
     def back(self, request: Header, response: Message, now: int) -> tuple[Step, ...]:
         to = Declaration(request.sender)
@@ -44,6 +49,10 @@ class RuleRoutes:
     def refuses_duplicates(self, service: str) -> bool:
         known = self._registry().services.get(service)
         return known is None or known.refuses_duplicates
+
+    def follows(self, service: str) -> bool:
+        known = self._registry().services.get(service)
+        return known is not None and known.follows
 
 
 def _calculated(calculate: Callable[[], T]) -> T:

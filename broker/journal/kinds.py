@@ -64,6 +64,7 @@ class Invoked(IntEnum):
 
     DELIVERED = 1
     ENDED = 2
+    POSTED = 3
 
 
 class QueueState(IntEnum):

@@ -21,7 +21,7 @@ class InterchangeSettings:
     file: the broker's file, for errors.
     services: the file of services; None: the directory of the broker has them.
     retention: seconds that an ended call is known. kept: seconds that queries find it. ended: ended calls that are known at most.
-    open: calls of one service that may be open.
+    open, open_bytes: calls of one service that may be open, and their bytes. waiting_bytes: of messages that wait for one inbox.
     http: where its HTTP face listens; None: it has none.
     push_networks: where pushes may go beside public addresses. push_ca: authorities of receivers beside the system's.
     """
@@ -32,6 +32,8 @@ class InterchangeSettings:
     kept: float = 31 * 86400.0
     ended: int = 100_000
     open: int = 100_000
+    open_bytes: int = 256 << 20
+    waiting_bytes: int = 256 << 20
     http: HttpAddress | None = None
     push_networks: tuple[Network, ...] = ()
     push_ca: Path | None = None
@@ -46,6 +48,8 @@ class InterchangeSettings:
         settings.kept = section.seconds("kept", 60, 10 * 31_622_400, settings.kept)
         settings.ended = section.whole("ended", 0, 10_000_000, settings.ended)
         settings.open = section.whole("open", 1, 10_000_000, settings.open)
+        settings.open_bytes = section.size("open_bytes", 1, 1 << 40, settings.open_bytes)
+        settings.waiting_bytes = section.size("waiting_bytes", 1, 1 << 40, settings.waiting_bytes)
         if section.has("http"):
             settings.http = http_address(section, "http", ("http", "https"))
             if not settings.http.tls and not is_loopback(settings.http.host):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...base.interchange import POST, QUERY
+from ...base.interchange import EXPLAIN, POST, QUERY
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ..faces import mqtt
@@ -99,6 +99,10 @@ class Desk:
     async def post(self, login: Login, address: str, form: Form) -> dict[str, Any]:
         """Post a message: what the interchange answers. Raises Refusal, Denied, Lost."""
         return await self._asked(login, address, POST, *mqtt.posting(form))
+
+    async def explain(self, login: Login, address: str, form: Form) -> dict[str, Any]:
+        """Ask what would become of a message, which is not posted. Raises Refusal, Denied, Lost."""
+        return await self._asked(login, address, EXPLAIN, *mqtt.posting(form))
 
     async def query(self, login: Login, address: str, question: bytes) -> dict[str, Any]:
         """Ask what became of messages, with a question in JSON. Raises Refusal, Denied, Lost."""

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..faces import cloudevents, envelope, soap, web
+from ..faces.envelope import Form
 from ..faces.wsdl import wsdl_text
 from ..reading import service_name
 from ..refusals import Code, Refusal
@@ -58,6 +59,7 @@ class HttpFace:
             Route("/openapi.json", _describe, methods=["GET"]),
             Route("/rules.schema.json", _rules_schema, methods=["GET"]),
             Route("/v1/messages", self._endpoint(self._post), methods=["POST"]),
+            Route("/v1/explain", self._endpoint(self._explain), methods=["POST"]),
             Route("/v1/services/{organisation}/{name}/poll", self._endpoint(self._poll), methods=["POST"]),
             Route("/v1/leases", self._endpoint(self._settle), methods=["POST"]),
             Route("/v1/query", self._endpoint(self._query), methods=["POST"]),
@@ -83,9 +85,10 @@ class HttpFace:
         return endpoint
 
     async def _post(self, request: Request, login: Login, address: str) -> Response:
-        body = await body_of(request, LARGEST)
-        form = web.read(request.headers, request.query_params.multi_items(), body)
-        return JSONResponse(await self._desk.post(login, address, form))
+        return JSONResponse(await self._desk.post(login, address, await _form(request)))
+
+    async def _explain(self, request: Request, login: Login, address: str) -> Response:
+        return JSONResponse(await self._desk.explain(login, address, await _form(request)))
 
     async def _poll(self, request: Request, login: Login, address: str) -> Response:
         asked = _asked(f"{request.path_params['organisation']}/{request.path_params['name']}", request.query_params)
@@ -163,6 +166,11 @@ async def body_of(request: Request, most: int) -> bytes:
     except (TimeoutError, ClientDisconnect):
         raise _Wrong(408, f"the body did not come within {PATIENCE:g} s") from None
     return b"".join(parts)
+
+
+async def _form(request: Request) -> Form:
+    """The message that a request has. Raises _Wrong, Refusal."""
+    return web.read(request.headers, request.query_params.multi_items(), await body_of(request, LARGEST))
 
 
 async def _while_there(request: Request, work: Any) -> list[Taken]:

@@ -92,6 +92,13 @@ FOUND = {
 }
 
 
+EXPLAINED = {
+    "type": "object",
+    "required": ["services"],
+    "properties": {"services": ROWS, "routes": ROWS, "refusal": {"$ref": "#/components/schemas/Refusal"}},
+}
+
+
 def description() -> dict[str, Any]:
     """The document."""
     names = {"type": "array", "maxItems": MOST_TAKEN, "items": TEXT}
@@ -100,7 +107,8 @@ def description() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "mqmesh interchange", "version": __version__},
         "paths": {
-            "/v1/messages": {"post": _post()},
+            "/v1/messages": {"post": _post("post", "Post a message", "Verdict")},
+            "/v1/explain": {"post": _post("explain", "What would become of a message, which is not posted", "Explained")},
             "/v1/services/{organisation}/{name}/poll": {"post": _poll()},
             "/v1/query": {
                 "post": _operation("query", "What became of messages", _ref("Found"))
@@ -116,6 +124,7 @@ def description() -> dict[str, Any]:
                 "Message": {"type": "object", "required": ["kind"], "properties": POSTED},
                 "Delivered": {"type": "object", "required": ["kind", "sender", "lease"], "properties": DELIVERED},
                 "Verdict": VERDICT,
+                "Explained": EXPLAINED,
                 "Refusal": REFUSAL,
                 "Messages": {
                     "type": "object",
@@ -133,7 +142,7 @@ def description() -> dict[str, Any]:
     }
 
 
-def _post() -> dict[str, Any]:
+def _post(name: str, summary: str, answer: str) -> dict[str, Any]:
     queried = [_asked(name, TEXT) for name in web.QUERY if name not in ("recipient", "service")]
     many = [{**_asked(name, {"type": "array", "items": TEXT}), "explode": True} for name in ("recipient", "service")]
     content = {
@@ -144,7 +153,7 @@ def _post() -> dict[str, Any]:
     }
     key = {"name": "Idempotency-Key", "in": "header", "schema": TEXT, "description": "the handle of the message"}
     trace = {"name": "traceparent", "in": "header", "schema": TEXT}
-    return _operation("post", "Post a message", _ref("Verdict")) | {
+    return _operation(name, summary, _ref(answer)) | {
         "parameters": [*queried, *many, key, trace],
         "requestBody": {"required": True, "content": content},
     }

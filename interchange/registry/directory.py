@@ -32,7 +32,7 @@ FILE = "services.json"
 SORT, ORGANISATION = "interchange", "organisation"  # of changes
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds between two attempts to read
 
-Profiles = dict[str, tuple[int, dict[str, Any]]]  # service -> revision and profile
+Profiles = dict[str, tuple[int, dict[str, Any], str]]  # service -> revision, profile and the account that it belongs to
 
 
 class Asker(Teller, Protocol):
@@ -103,8 +103,8 @@ class DirectoryRegistry:
             if not one["whole"]:
                 log.error("event=registry-closed service=%s text=this account is no interchange's: make it one", quoted(name))
                 continue
-            if self._profiles.get(name, (0, {}))[0] != one["revision"] or name not in self._services:
-                self._profiles[name] = one["revision"], one["profile"]
+            if self._profiles.get(name, (0, {}, ""))[0] != one["revision"] or name not in self._services:
+                self._profiles[name] = one["revision"], one["profile"], one["owner"]
                 self._read(name)
         self._save()
         assert self._loop is not None
@@ -122,12 +122,12 @@ class DirectoryRegistry:
             return None
 
     def _read(self, name: str) -> None:
-        revision, profile = self._profiles[name]
+        revision, profile, owner = self._profiles[name]
         try:
-            self._services[name] = read_profile(name, profile, self._site, revision)
+            self._services[name] = read_profile(name, profile, self._site, revision, owner)
         except ConfigError as error:
             log.error("event=service-not-read service=%s revision=%d text=%s", quoted(name), revision, error)
-            self._services[name] = Service(name, callers=(), suspended=True, revision=revision)
+            self._services[name] = Service(name, callers=(), suspended=True, revision=revision, owner=owner)
 
     def _save(self) -> None:
         try:
@@ -140,12 +140,16 @@ class DirectoryRegistry:
 def _load(file: Path) -> Profiles:
     """What was known before; nothing where that cannot be read."""
     try:
-        return {str(name): (int(revision), dict(profile)) for name, (revision, profile) in _items(json.loads(file.read_text("utf-8")))}
+        return {name: _profile(*one) for name, one in _items(json.loads(file.read_text("utf-8")))}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         log.warning("event=registry-unreadable file=%s error=%s", file, error)
         return {}
+
+
+def _profile(revision: Any, profile: Any, owner: Any = "") -> tuple[int, dict[str, Any], str]:  # earlier releases wrote no owner
+    return int(revision), dict(profile), str(owner)
 
 
 def _items(found: Any) -> Iterable[tuple[Any, Any]]:

@@ -15,6 +15,7 @@ routing = "dynamic"               # or "static", the default: its rules are eval
 needs = ["tls", "certificate"]    # what its connections have: tls, password, certificate
 identifiers = {order = {json = "$.order.id"}}  # its own identifiers for messages
 limit = 100000                    # messages that it posts in a month
+sessions = "follow"               # or "own", the default: what it posts while it works on a message is of that message's session
 delivery = "push"                 # or "mqtt", the default, or "poll"
 push = {url = "https://bank.example.com/in", tries = 10, interval = 60, windows = ["01:00-02:00"], zone = "Europe/Lisbon"}
 
@@ -64,9 +65,9 @@ def tables(path: Path) -> dict[str, dict[str, Any]]:
     return dict(read(path).section("services").table)
 
 
-def read_profile(name: str, profile: Mapping[str, Any], site: str, revision: int) -> Service:
+def read_profile(name: str, profile: Mapping[str, Any], site: str, revision: int, owner: str = "") -> Service:
     """A service of the directory. Raises ConfigError."""
-    return read_service(Section("directory", {"services": {name: profile}}).section("services"), name, site, revision)
+    return read_service(Section("directory", {"services": {name: profile}}).section("services"), name, site, revision, owner)
 
 
 def check_profile(name: str, profile: Mapping[str, Any]) -> str | None:
@@ -78,8 +79,8 @@ def check_profile(name: str, profile: Mapping[str, Any]) -> str | None:
     return None
 
 
-def read_service(table: Section, name: str, site: str, revision: int = 0) -> Service:
-    """One service of a file. Raises ConfigError."""
+def read_service(table: Section, name: str, site: str, revision: int = 0, owner: str = "") -> Service:
+    """One service of a file, or of the directory, where it has an owner. Raises ConfigError."""
     try:
         service_name(name, "name")
     except Refusal as refusal:
@@ -104,6 +105,8 @@ def read_service(table: Section, name: str, site: str, revision: int = 0) -> Ser
             _identifiers(one),
             one.whole("limit", 0, 1 << 53) if one.has("limit") else None,
             revision,
+            one.choice("sessions", ("own", "follow"), "own") == "follow",
+            owner,
         )
     except Refusal as refusal:
         raise one.error(re.split(r"[:.\[]", refusal.what)[0], str(refusal)) from None

@@ -52,6 +52,8 @@ class Service:
     identifiers: its own identifiers for messages: names, and the place of each in a message (l. 254).
     limit: messages that it posts in a month, at each site; None: any number.
     revision: of its record in the directory; 0: it stands in a file.
+    follows: what it posts while it works on a message is of the session of that message.
+    owner: whom its use is charged to: the account that has registered it; in a file, its organisation.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Service:
     identifiers: Mapping[str, Path] = field(default_factory=dict)
     limit: int | None = None
     revision: int = 0
+    follows: bool = False
+    owner: str = ""
 
     @property
     def organisation(self) -> str:
@@ -119,6 +123,11 @@ class Registry:
         content = Content(message)
         found = [(one.name, name, content.text(place)) for one in wanted for name, place in one.identifiers.items()]
         return tuple((service, name, value) for service, name, value in found if value)
+
+    def owner(self, service: str) -> str:
+        """Whom the use of a service is charged to."""
+        known = self.services.get(service)
+        return (known.owner if known is not None else "") or service.partition("/")[0]
 
     def limit(self, header: Header) -> int | None:
         """How many messages the sender of a new call may post in a month; None: any number."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...base.extras import install
-from ...base.interchange import ANSWER, INBOX, POST, PUBLISHER, QUERY, clients_of
+from ...base.interchange import ANSWER, EXPLAIN, INBOX, POST, PUBLISHER, QUERY, clients_of
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
@@ -36,9 +36,11 @@ from ...mqtt.batch.run import Run
 from ...store.base import StoreError
 from ..correlation.questions import read_question
 from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
+from ..explain import explained
 from ..faces import mqtt
 from ..identifiers import Identifiers, first_count
 from ..message import Header, Kind, Message
+from ..quota import Quota
 from ..refusals import Code, Refusal
 from ..registry.directory import DirectoryRegistry
 from ..registry.file import load
@@ -121,8 +123,9 @@ class Interchange:
             self._born, last = kept.counts or (born, born - 1)  # nothing of before its birth, which an earlier life may have issued
             ids = Identifiers(home, last, partial(secrets.token_hex, 8))
             ended = int(1000 * self._settings.retention)
-            routes = RuleRoutes(lambda: self.registry)
-            self.exchange = Exchange(ids, routes, self._born, ended, self._settings.ended, self._settings.open)
+            routes = RuleRoutes(lambda: self.registry, self._has_room)
+            quota = Quota(self._settings.open, self._settings.open_bytes)
+            self.exchange = Exchange(ids, routes, self._born, ended, self._settings.ended, quota)
             self.exchange.restore(kept.calls)
             self._outbox.restore(kept.out)
             self._limits.restore(kept.posted)
@@ -134,6 +137,7 @@ class Interchange:
         except (ValueError, TypeError, KeyError, Refusal) as error:
             raise StartError(f"interchange: its calls in the store cannot be read: {error}") from error
         site.router.services[POST] = self._posted
+        site.router.services[EXPLAIN] = self._explained
         self._correlate(broker.config, home, kept.calls)
         site.queues.may_take = self._may_take
         self.wait()
@@ -298,6 +302,7 @@ class Interchange:
         if limit is not None:
             self._limits.check(sender, limit, now)
         verdict = self.exchange.post(message, now, vouched, self.registry.identified(message))
+        self._journalled(partial(noting.posted, message=message, verdict=verdict, owner=self.registry.owner(sender)))
         if limit is not None:
             self._limits.count(sender, now)
         self._carry_out()
@@ -331,6 +336,25 @@ class Interchange:
         for target in own_targets(self._router, connection, topic):
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
+    def _explained(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
+        """Say what would become of a message that a client posted so: for each why it is refused; None: it is not.
+
+        It sees rules of services of its own organisations only; a response names in its recipients who has posted the request.
+        """
+        refusals: list[str | None] = []
+        mine = {one.partition("/")[0] for one in self.registry.of(connection.user)}
+        for payload in run.payloads:
+            told = partial(self._answer, connection, *reply_to(connection, properties, ANSWER))
+            try:
+                message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
+                message = replace(message, has=self._has(connection))
+                told(explained(self.registry, message, self.now(), lambda service: service.partition("/")[0] in mine))
+                refusals.append(None)
+            except Refusal as refusal:
+                refusals.append(str(refusal))
+                told(dict(refusal.fields()))
+        return refusals
+
     def _queried(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Take what a client asks about messages: for each question why it is refused; None: it is not."""
         assert self._correlation is not None
@@ -359,7 +383,8 @@ class Interchange:
                     self._noted(action.call, action.value)
             else:
                 self._outbox.deliver(action)
-                self._journalled(partial(noting.delivered, one=action))
+                owner = self.registry.owner(action.message.header.sender)
+                self._journalled(partial(noting.delivered, one=action, owner=owner))
         self._keeping.put_counts(self._born, self.exchange.ids.last)
         self.wait()
 
@@ -369,13 +394,17 @@ class Interchange:
             self._correlation.note(id, value)
         call = self.exchange.calls.get(id)
         if call is not None and call.ended:
-            self._journalled(partial(noting.ended, call=call, packed=value))
+            self._journalled(partial(noting.ended, call=call, packed=value, owner=self.registry.owner(call.header.sender)))
 
     def _journalled(self, note: Callable[[Recorder], None]) -> None:
         """Tell the broker's journal, if it has one, after the commit."""
         journal = self._context.journal
         if journal is not None:
             self._keeping.when_kept(partial(note, journal))
+
+    def _has_room(self, service: str) -> bool:
+        """Whether something new may be on its way to a service: not too much waits here for its inbox."""
+        return self._outbox.size_for(service) < self._settings.waiting_bytes
 
     def _put(self, one: Deliver) -> bool:
         """Put a message into its inbox. False: not now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ class Outbox:
         self._keeping = keeping
         self._put = put
         self._serial = 0
-        self._waiting: dict[str, deque[tuple[int, Deliver]]] = {}  # by service
+        self._waiting: dict[str, deque[tuple[int, Deliver, int]]] = {}  # by service: serial, delivery, bytes
+        self._sizes: Counter[str] = Counter()  # bytes by service
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -31,7 +32,7 @@ class Outbox:
         """Take up what an earlier process has left."""
         for serial in sorted(kept):
             service, message, expires = msgpack.unpackb(kept[serial])
-            self._waiting.setdefault(service, deque()).append((serial, Deliver(service, unpack_message(message), expires)))
+            self._wait(serial, Deliver(service, unpack_message(message), expires), len(kept[serial]))
             self._serial = max(self._serial, serial)
 
     def deliver(self, one: Deliver) -> None:
@@ -40,17 +41,27 @@ class Outbox:
         if line is None and self._put(one):
             return
         self._serial += 1
-        self._waiting.setdefault(one.service, deque()).append((self._serial, one))
-        self._keeping.put_out(self._serial, msgpack.packb([one.service, pack_message(one.message), one.expires]))
+        value = msgpack.packb([one.service, pack_message(one.message), one.expires])
+        self._wait(self._serial, one, len(value))
+        self._keeping.put_out(self._serial, value)
+
+    def size_for(self, service: str) -> int:
+        """Bytes that wait for the inbox of a service."""
+        return self._sizes[service]
+
+    def _wait(self, serial: int, one: Deliver, size: int) -> None:
+        self._waiting.setdefault(one.service, deque()).append((serial, one, size))
+        self._sizes[one.service] += size
 
     def again(self, now: int) -> None:
         """Try what waits. What has expired is dropped: its home has told the sender."""
         for service, line in list(self._waiting.items()):
             while line:
-                serial, one = line[0]
+                serial, one, size = line[0]
                 if not (one.expires is not None and one.expires <= now) and not self._put(one):
                     break
                 line.popleft()
+                self._sizes[service] -= size
                 self._keeping.put_out(serial, None)
             else:
-                del self._waiting[service]
+                del self._waiting[service], self._sizes[service]

@@ -10,6 +10,7 @@ from mqmesh.interchange.calls import State, Step, unpack
 from mqmesh.interchange.exchange import DEFAULT_EXPIRY, TABLE, TOO_LATE, Deliver, Elsewhere, Exchange, Input, Save, Verdict
 from mqmesh.interchange.identifiers import BEGINNING, Identifiers, first_count, home_of
 from mqmesh.interchange.message import Access, Declaration, Header, Kind, Message, Part, read_header
+from mqmesh.interchange.quota import Quota
 from mqmesh.interchange.refusals import Code, Refusal
 
 NOW = BEGINNING + 30 * 86_400_000
@@ -38,6 +39,9 @@ class Ways:
     def refuses_duplicates(self, service: str) -> bool:
         return self.strict
 
+    def follows(self, service: str) -> bool:
+        return service == "bank/follower"
+
 
 class World:
     """An exchange with its store and the inboxes of all services, and a clock."""
@@ -45,14 +49,14 @@ class World:
     def __init__(self) -> None:
         self.now = NOW
         self.ways = Ways()
-        self.most_open = 100
+        self.quota = 100, 1 << 20
         self.exchange = self.made()
         self.rows: dict[str, bytes] = {}
         self.inboxes: dict[str, list[Message]] = {}
 
     def made(self) -> Exchange:
         return Exchange(
-            Identifiers(HOME, 0, lambda: "f" * 16), self.ways, first_count(NOW), retention=1000, most=5, most_open=self.most_open
+            Identifiers(HOME, 0, lambda: "f" * 16), self.ways, first_count(NOW), retention=1000, most=5, quota=Quota(*self.quota)
         )
 
     def restart(self) -> None:
@@ -365,7 +369,7 @@ def test_a_recipient_whose_rules_give_less_time_expires_first(world: World) -> N
 
 
 def test_open_calls_of_a_sender_are_bounded(world: World) -> None:
-    world.most_open = 2
+    world.quota = 2, 1 << 20
     world.restart()
     first = ask(world, expires=NOW + 500)
     ask(world)
@@ -380,6 +384,52 @@ def test_open_calls_of_a_sender_are_bounded(world: World) -> None:
     ask(world)
     ask(world)
     assert world.refused("request", "shop/orders", recipients=["bank/credit"]) is Code.OVER_LIMIT
+
+
+def test_bytes_of_open_calls_are_bounded(world: World) -> None:
+    """What is kept of a message on its way counts, as long as it is kept, over a restart too."""
+    world.quota = 100, 10_000
+    world.restart()
+    large = {"services": ["map/ids"], "access": {"body": {"see": ["bank/credit"]}}, "recipients": ["bank/credit"]}
+    first = world.post("request", "shop/orders", b"x" * 20_000, **large)
+    world.restart()
+    assert world.refused("request", "shop/orders", recipients=["bank/credit"]) is Code.OVER_LIMIT
+    world.post("notification", "shop/other", recipients=["bank/credit"])
+    world.post("response", "map/ids", call=first.call)  # the bank has it now: it is not needed any more
+    for _ in range(3):
+        ask(world)
+    world.post("cancel", "shop/orders", call=first.call)
+    ask(world)
+
+
+def test_what_is_posted_during_work_is_of_its_session(world: World) -> None:
+    """Of a service that follows; unless it works for several sessions, or wants a session of its own (l. 222)."""
+
+    def begun(sender: str, **fields: Any) -> str:
+        return world.post("notification", sender, recipients=["map/ids"], **fields).session
+
+    first = world.post("request", "shop/orders", recipients=["bank/follower", "bank/credit"])
+    world.restart()
+    assert begun("bank/follower") == first.session
+    assert begun("bank/follower", session="new") != first.session
+    assert begun("bank/credit") != first.session
+    assert begun("shop/orders") != first.session
+    again = world.post("request", "shop/orders", recipients=["bank/follower"], session=first.session)
+    assert begun("bank/follower") == first.session
+    second = world.post("request", "shop/orders", recipients=["bank/follower"])
+    assert begun("bank/follower") not in (first.session, second.session)
+    world.post("cancel", "shop/orders", call=second.call)
+    assert begun("bank/follower") == first.session
+    world.post("response", "bank/follower", call=first.call)
+    assert begun("bank/follower") == first.session
+    world.post("error", "bank/follower", call=again.call, code="no")
+    assert begun("bank/follower") != first.session
+
+
+def test_new_is_a_session_for_new_calls_only(world: World) -> None:
+    first = ask(world)
+    with pytest.raises(Refusal):
+        world.post("response", "bank/credit", call=first.call, session="new")
 
 
 def test_an_open_call_is_known_by_its_handle_after_a_restart(world: World) -> None:

@@ -42,6 +42,9 @@ class Ways:
     def refuses_duplicates(self, service: str) -> bool:
         return True
 
+    def follows(self, service: str) -> bool:
+        return service.endswith("/b")
+
 
 class Home:
     """One interchange, with what it has kept."""
@@ -222,6 +225,7 @@ class World:
         assert all(len(calls) == 1 for calls in self.handles.values()), "a handle was posted twice"
         assert not any(home.exchange.calls or home.rows for home in self.homes.values()), "something is never forgotten"
         assert all(home.exchange.next_deadline() is None for home in self.homes.values())
+        assert all(home.exchange.idle() for home in self.homes.values()), "a session or a call is counted for ever"
         for call, (_, recipients, home, life) in self.wanted.items():
             if home.life != life:
                 continue  # it was lost with the disk

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import uvicorn
@@ -56,11 +56,11 @@ class Directory:
         assert line.startswith("ready "), self.log.read_text()
         self.url = line.split()[1]
 
-    def accounts(self) -> None:
-        """Make the accounts, each with a secret of its own."""
+    def accounts(self, organisations: Mapping[str, str] = ACCOUNTS, *, interchange: bool = False) -> None:
+        """Make accounts, each with a secret of its own. interchange: see `Account`."""
         store = Store(self.database)
-        for name, organisation in ACCOUNTS.items():
-            self.secrets[name] = add_account(store, name, organisation)
+        for name, organisation in organisations.items():
+            self.secrets[name] = add_account(store, name, organisation, interchange=interchange)
         store.close()
 
     def client(self, account: str | None = None) -> Client:
