@@ -15,7 +15,7 @@ from typing import Any
 
 import msgpack
 
-from .message import BODY, Access, Declaration, Header, Kind, Message, Part, read_header
+from .message import BODY, Access, Declaration, Header, Kind, Message, Part, read_header, stored_header
 
 
 class State(StrEnum):
@@ -196,11 +196,15 @@ def pack_message(message: Message) -> list[Any]:
     return [message.header.fields(), parts, sorted(message.has)]
 
 
-def unpack_message(found: list[Any]) -> Message:
-    """The same back."""
+def unpack_message(found: list[Any], check: bool = True) -> Message:
+    """The same back. check: whether its header may be wrong."""
     fields, parts, *later = found  # messages of earlier releases end here
     body, *attachments = (Part(data, kind, name) for name, kind, data in parts)
-    return Message(read_header(fields, posted=False), body, tuple(attachments), frozenset(*later))
+    return Message(_header(fields, check), body, tuple(attachments), frozenset(*later))
+
+
+def _header(fields: Any, check: bool) -> Header:
+    return read_header(fields, posted=False) if check else stored_header(fields)
 
 
 def pack(call: Call) -> bytes:
@@ -223,8 +227,8 @@ def pack(call: Call) -> bytes:
     return found
 
 
-def unpack(value: bytes) -> Call:
-    """The same back. ValueError, TypeError, KeyError or Refusal for what is none."""
+def unpack(value: bytes, check: bool = True) -> Call:
+    """The same back. ValueError, TypeError, KeyError or Refusal for what is none. check: False for what this process has packed."""
     id, session, fields, created, expires, ended, branches, *later = msgpack.unpackb(value)
     found = [
         Branch(
@@ -233,14 +237,14 @@ def unpack(value: bytes) -> Call:
             State(state),
             at,
             [Hop(*one) for one in hops],
-            None if message is None else unpack_message(message),
+            None if message is None else unpack_message(message, check),
             code,
             reason,
         )
         for out, back, state, at, hops, message, code, reason in branches
     ]
     identifiers = tuple(map(tuple, later[0])) if later else ()  # earlier releases have none
-    return Call(id, session, read_header(fields, posted=False), created, expires, found, ended, identifiers, len(value))
+    return Call(id, session, _header(fields, check), created, expires, found, ended, identifiers, len(value))
 
 
 def _packed(step: Step) -> list[Any]:

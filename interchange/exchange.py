@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 from .calls import Branch, Call, Hop, State, Step, changed, pack, seen, unpack
 from .deadlines import Deadlines
@@ -396,15 +396,19 @@ class Exchange:
         branch.message = None if branch.state is State.OUT and branch.at == len(branch.out) - 1 else message
         if branch.message is not None and parts is None and all(one.change is None for one in call.header.access.values()):
             branch.message = replace(message, body=Part(b""), attachments=())  # all of it is what the service makes of it
-        to = replace(step.to, visible=parts)
+        to = step.to if parts == step.to.visible else replace(step.to, visible=parts)
         expires = call.expires if step.expires is None else min(step.expires, call.expires)
-        header = replace(call.header, expires=expires)
+        changes: dict[str, Any] = {"expires": expires}
         if branch.state is State.BACK:
-            topic = message.header.topic or header.topic
-            header = replace(header, kind=Kind.RESPONSE, sender=branch.recipient, services=(), expires=None, topic=topic)
+            changes = {
+                "kind": Kind.RESPONSE,
+                "sender": branch.recipient,
+                "expires": None,
+                "topic": message.header.topic or call.header.topic,
+            }
         if step.topic is not None:
-            header = replace(header, topic=step.topic)
-        sent = delivered(replace(message, header=header), to, call.session, call.id, hop.id, step.context)
+            changes["topic"] = step.topic
+        sent = delivered(message, call.header, to, call.session, call.id, hop.id, step.context, **changes)
         self._deliver(hop, sent, expires)
 
     def _respond(self, call: Call, branch: Branch, kind: Kind, message: Message, fresh: list[str], now: int) -> None:
@@ -412,14 +416,12 @@ class Exchange:
         sender = call.header.sender
         hop = self._hop(call, branch, sender, fresh, now)
         hop.ended = now
-        header = replace(message.header, kind=kind, sender=branch.recipient, services=(), expires=None, handle="")
-        if not header.topic:
-            header = replace(header, topic=call.header.topic)
+        header = message.header
+        changes: dict[str, Any] = {"kind": kind, "sender": branch.recipient, "expires": None, "topic": header.topic or call.header.topic}
+        changes["handle"] = call.header.handle  # the sender's own name for it
         if kind is Kind.ERROR:
-            header = replace(header, code=branch.code, reason=branch.reason)
-        sent = delivered(replace(message, header=header), Declaration(sender), call.session, call.id, hop.id, {})
-        if call.header.handle:  # the sender's own name for it
-            sent = replace(sent, header=replace(sent.header, handle=call.header.handle))
+            changes |= {"code": branch.code, "reason": branch.reason}
+        sent = delivered(message, header, Declaration(sender), call.session, call.id, hop.id, {}, **changes)
         self._deliver(hop, sent, max(call.expires, now + DEFAULT_EXPIRY))
 
     def _deliver(self, hop: Hop, sent: Message, expires: int) -> None:
@@ -460,7 +462,7 @@ class Exchange:
         if input is Input.CANCEL:
             header = Header(Kind.CANCEL, call.header.sender, call=call.id, topic=call.header.topic, reason=reason)
             hop = self._hop(call, branch, holder, fresh, now)
-            sent = delivered(Message(header, Part(b"")), Declaration(holder), call.session, call.id, hop.id, {})
+            sent = delivered(Message(header), header, Declaration(holder), call.session, call.id, hop.id, {})
             self._deliver(hop, sent, call.expires)
         elif call.request:
             about = Header(Kind.ERROR, branch.recipient, call=call.id, code=branch.code, reason=reason)

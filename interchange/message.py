@@ -149,21 +149,32 @@ _TEXTS = ("topic", "handle", "session", "call", "hop", "code", "reason", "trace"
 _POSTED = frozenset((*_TEXTS, "kind", "sender", "recipients", "services", "possible_duplicate", "expires", "access"))
 
 
-def delivered(message: Message, to: Declaration, session: str, call: str, hop: str, context: Mapping[str, str]) -> Message:
-    """The message as one service gets it: the one declaration for it, its parts, the identifiers (l. 114-118)."""
-    header = replace(
-        message.header,
-        recipients=(to,),
-        services=(),
-        handle="",
-        possible_duplicate=False,
-        access={},
-        session=session,
-        call=call,
-        hop=hop,
-        context=context,
-    )
-    return replace(message, header=header).only(to.visible)
+def delivered(
+    message: Message, header: Header, to: Declaration, session: str, call: str, hop: str, context: Mapping[str, str], **changes: Any
+) -> Message:
+    """The message as one service gets it: the one declaration for it, its parts, the identifiers (l. 114-118).
+
+    header: of which it has what is not said here. changes: further fields of it.
+    """
+    said = {"recipients": (to,), "services": (), "handle": "", "possible_duplicate": False, "access": {}, "context": context}
+    made = replace(header, session=session, call=call, hop=hop, **{**said, **changes})
+    return Message(made, message.body, message.attachments, message.has).only(to.visible)
+
+
+def stored_header(fields: Mapping[str, Any]) -> Header:
+    """The same of what `Header.fields` has made in this process: nothing is checked again."""
+    made = {name: fields[name] for name in (*_TEXTS, "possible_duplicate", "expires", "context") if name in fields}
+    for name in ("recipients", "services"):
+        if name in fields:
+            made[name] = tuple(map(_stored, fields[name]))
+    if "access" in fields:
+        made["access"] = _access(fields["access"])
+    return Header(Kind(fields["kind"]), fields["sender"], **made)
+
+
+def _stored(one: Mapping[str, Any]) -> Declaration:
+    visible = one.get("visible")
+    return Declaration(one["service"], one.get("arguments", {}), None if visible is None else frozenset(visible))
 
 
 def read_header(fields: object, posted: bool = True) -> Header:

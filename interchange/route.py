@@ -170,7 +170,8 @@ class Calculation:
         self._has = has
         self._content = content or Content(message)
         self._budget = Budget()
-        self._facts = _facts(message)
+        self._message = message
+        self._facts: dict[str, object] | None = None
 
     # The whole
 
@@ -263,8 +264,10 @@ class Calculation:
         """Evaluate the rules of a service, and route to those that they include."""
         routing = self._services.routing(frame.to.service)
         rules = routing.script.of(frame.role)
-        values = rules.values(self._content, self._seen(frame, state), self._budget)
-        fired = rules.fired(values) if rules.rules else []
+        fired: list[Rule] = []
+        if rules.rules or self.trace is not None:
+            values = rules.values(self._content, self._seen(frame, state), self._budget)
+            fired = rules.fired(values) if rules.rules else []
         self._note(Invocation(frame.role, frame.chain, tuple(rule.name for rule in fired), routing.revision))
         if self.trace is not None:
             self.trace.append((self.order[-1], rules, values))
@@ -310,6 +313,7 @@ class Calculation:
 
     def _seen(self, frame: Frame, state: State) -> Facts:
         """The header as the rules of a service see it."""
+        self._facts = self._facts or _facts(self._message)
         values = {
             **self._facts,
             "service": frame.to.service,

@@ -54,10 +54,10 @@ address = "mqtt://127.0.0.1:{peer}"
 
 
 @contextmanager
-def brokers(names: list[str], services: int = 0, python: list[str] | None = None) -> Iterator[tuple[list[int], list[psutil.Process]]]:
+def brokers(names: list[str], python: list[str], services: int = 0) -> Iterator[tuple[list[int], list[psutil.Process]]]:
     """Brokers of one mesh, with the services of the measurements, the shop at the first and the others at the last one: ports, processes.
 
-    services: so many more, which nobody uses. python: the interpreter, or a profiler.
+    python: the interpreter, or a profiler. services: so many more, which nobody uses.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         records = [f'[services."other/service-{number}"]\nusers = ["other-{number}"]\n' for number in range(services)]
@@ -70,7 +70,7 @@ def brokers(names: list[str], services: int = 0, python: list[str] | None = None
             if len(names) > 1:
                 text += MESH.format(peer=ports[number % len(names)])
             (config := Path(folder) / f"{name}.toml").write_text(text)
-            words = [*(python or [sys.executable]), "-m", "mqmesh.cli.main", "broker", "-c", str(config), "--stop-with-stdin"]
+            words = [*python, "-m", "mqmesh.cli.main", "broker", "-c", str(config), "--stop-with-stdin"]
             broker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             stack.callback(lambda one: (one.communicate(), one.wait()), broker)
             assert broker.stdout is not None
@@ -80,12 +80,12 @@ def brokers(names: list[str], services: int = 0, python: list[str] | None = None
 
 
 def over_interchange(options: argparse.Namespace, name: str, names: list[str], transit: bool = False, services: int = 0) -> None:
-    with brokers(names, services, options.python) as (ports, processes):
+    with brokers(names, options.python, services) as (ports, processes):
         measure(name, partial(mqtt.over_interchange, ports[0], ports[-1], transit, BODY), processes, options)
 
 
 def plain(options: argparse.Namespace) -> None:
-    with brokers(["porto"], python=options.python) as (ports, processes):
+    with brokers(["porto"], options.python) as (ports, processes):
         measure("plain", partial(mqtt.plain, ports[0], BODY), processes, options)
 
 
@@ -137,8 +137,9 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--only", default=",".join(ROWS), help="rows, with commas")
     parser.add_argument("--repeat", type=int, default=1, help="rounds of all rows")
-    parser.add_argument("--python", nargs="+", help="the brokers' interpreter, or a profiler with its options")
+    parser.add_argument("--profile", metavar="FILE", help="have cProfile count what a broker does; use it with one row")
     options = parser.parse_args()
+    options.python = [sys.executable, *(["-m", "cProfile", "-o", options.profile] if options.profile else [])]
     for _ in range(options.repeat):
         for name in options.only.split(","):
             ROWS[name](options)

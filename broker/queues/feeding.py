@@ -137,6 +137,7 @@ class Row:
         for lane in fresh:
             left -= self._share_out(lane, share, left)
             if left <= 0:
+                queue.touch()
                 queue.fresh[lane] = None
         for one in list(self._untold) if news else ():
             one.alert(now)

@@ -21,7 +21,7 @@ from .committer import Gate
 from .core.blocks import META_WEIGHT, Key, Meta
 from .core.queue import Queue
 from .handles import Pending, key_of
-from .putting import How, Way, how_of, how_of_any, properties_of
+from .putting import How, Way, how_of, how_of_any, is_inside, properties_of, said_inside
 from .refused import Refused
 from .sites.wire import PutPost
 
@@ -120,7 +120,8 @@ class Publishers:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
         if post.parcel in self._store.of(self._store.queues[post.name]).parcels:
             return None
-        return self._receive(post, properties_of(post.properties), post.topic)
+        properties = said_inside(post.properties) if is_inside(post.publisher) else properties_of(post.properties)
+        return self._receive(post, properties, post.topic)
 
     def _receive(self, post: PutPost, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put

@@ -16,21 +16,18 @@ What it does not know: queues.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...base.queues import DELAY, DELIVERIES, FROM_POSITION, FROM_QUEUE, HANDLE, LINEAGE, PARENTS, POSITION, PRIORITY
 from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
-from ...mqtt.publish import publish_properties, strip
+from ...mqtt.publish import PublishProperties, publish_properties, strip
 from .core.blocks import DEFAULT_PRIORITY
 from .core.plan import Plan, plan_of
 from .core.queue import HIGHEST
 from .log.dead import PREFIX as DEAD
 from .settings import seconds_of
 from .workflow.lineage import Parent, lineage, parents_of
-
-if TYPE_CHECKING:
-    from ...mqtt.publish import PublishProperties
 
 PRIORITIES = (PRIORITY, "JMSPriority")
 GROUPS = ("mqmesh-group", "JMSXGroupID")
@@ -70,6 +67,18 @@ class Way:
 
 PLAIN = How()
 _known: dict[bytes, How] = {}
+
+
+def said_inside(block: bytes) -> PublishProperties:
+    """Encoded properties of a message that a part of the broker puts. They are for members only: how it is put, they do not say."""
+    found = PublishProperties(len(block), len(block))
+    found.block = found.without_expiry = block
+    return found
+
+
+def is_inside(publisher: str) -> bool:
+    """Whether a publisher is a part of a broker: no client has such an identifier."""
+    return publisher.startswith("\0")
 
 
 def how_of(properties: PublishProperties | None) -> How:

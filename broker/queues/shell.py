@@ -682,10 +682,11 @@ class Queues:
             self.upkeep.trim(soon=True)
         self._stirred.update(self._later)
         self._later.clear()
-        for name, queue in self.store.queues.items():
+        for queue in self.store.touched():
             if queue in self._rows and (queue.fresh or queue.eased):
-                self._stirred[name] = None
+                self._stirred[queue.name] = None
         self.upkeep.set_timer()
+        self.store.forget_calm()
         self.context.flush()
 
     def tick(self) -> None:

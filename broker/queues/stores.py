@@ -63,6 +63,7 @@ class Stores:
         self._of: dict[str, Committer | Between] = {}
         self._moves: deque[Moving] = deque()  # one after the other
         self._stopped = False
+        self._highest = 0  # number of a queue; 0: to be looked for
         self._opening: dict[str, list[Done]] = {}
         self._opener = ThreadPoolExecutor(1, "queue-stores")
         self._memory = MemorySegments()
@@ -200,8 +201,9 @@ class Stores:
         """A queue is in a store: it is new, or empty, or is there."""
         store, rules, known = self.here[kind], self._settings.rules[name], self.queues.get(name)
         if known is None:
-            numbers = max((queue.number for queue in self.queues.values()), default=0)
-            self.queues[name] = store.queue(name, rules, numbers + 1)
+            self._highest = self._highest or max((queue.number for queue in self.queues.values()), default=0)
+            made = self.queues[name] = store.queue(name, rules, self._highest + 1)
+            self._highest = max(self._highest, made.number)
         elif (old := self._kind_of(known)) != kind:
             epoch, number = self._epoch(), known.number
             begin = store.begin_copy(epoch)
@@ -247,6 +249,7 @@ class Stores:
     def adopt(self, kind: str, store: LogStore) -> None:
         """A shared store is open, and is this broker's from now on."""
         self.here[kind] = store
+        self._highest = 0
         for name, queue in store.queues.items():
             known, self.queues[name] = self.queues.get(name), queue
             if known is not None:  # it is empty
@@ -448,6 +451,16 @@ class Stores:
     def resident(self) -> int:
         """Bytes of payloads in memory, and of the log that is there."""
         return sum(store.resident for store in self.here.values()) + self._memory.held
+
+    def touched(self) -> Iterator[Queue]:
+        """The queues in which something is new."""
+        for store in self.here.values():
+            yield from store.touched
+
+    def forget_calm(self) -> None:
+        """Look no more at queues in which nothing is new."""
+        for store in self.here.values():
+            store.forget_calm()
 
     @property
     def dirty(self) -> bool:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from ..ledger import QUEUES, SHARE
 from .archive.archiver import Archiver
 from .archive.files import missing
+from .core.timers import Timers
 from .handles import WEIGHT as HANDLE_WEIGHT
 
 if TYPE_CHECKING:
     import asyncio
 
     from ..ports import Context
+    from .core.queue import Queue
     from .handles import Handles
     from .settings import QueueSettings
     from .sites.sites import Sites
@@ -42,6 +44,10 @@ class Upkeep:
         self._stir = stir
         self._archiver: Archiver | None = None
         self._uncharged = 0  # bytes that were put since the ledger was told
+        self._held: dict[str, int] = {}  # bytes of memory, by queue, and all together
+        self._held_by_all = 0
+        self._deadlines: Timers[Queue] = Timers()
+        self._deadline_of: dict[Queue, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0
         self._trim_at = 0.0
@@ -71,6 +77,7 @@ class Upkeep:
         self._store.tick()
         self._fire(self._now())
         self.set_timer()
+        self._store.forget_calm()
         if self._context.now >= self._trim_at:
             self.trim()
 
@@ -89,10 +96,31 @@ class Upkeep:
     def _charge(self) -> None:
         """Tell the ledger what queues hold in memory."""
         self._uncharged = 0
-        held = self._store.resident + HANDLE_WEIGHT * len(self._handles)
-        for queue in self._store.queues.values():
-            held += queue.memory + queue.gathering_memory + queue.gathering_size + MEMBER_WEIGHT * len(queue.members)
+        self._look()
+        held = self._store.resident + HANDLE_WEIGHT * len(self._handles) + self._held_by_all
         self._context.ledger.own.settle(QUEUES, held)
+
+    def _look(self) -> None:
+        """Note what queues with something new hold in memory, and when each is due."""
+        for queue in self._store.touched():
+            held = queue.memory + queue.gathering_memory + queue.gathering_size + MEMBER_WEIGHT * len(queue.members)
+            self._held_by_all += held - self._held.get(queue.name, 0)
+            self._held[queue.name] = held
+            self._schedule(queue)
+        if len(self._held) > len(self._store.queues):
+            for name in self._held.keys() - self._store.queues.keys():
+                self._held_by_all -= self._held.pop(name)
+
+    def _schedule(self, queue: Queue) -> None:
+        before, due = self._deadline_of.get(queue, 0), queue.deadline
+        if due == before:
+            return
+        if before:
+            self._deadlines.remove(before, queue)
+            del self._deadline_of[queue]
+        if due:
+            self._deadlines.add(due, queue)
+            self._deadline_of[queue] = due
 
     # ---- segments
 
@@ -125,13 +153,21 @@ class Upkeep:
     # ---- timers
 
     def _fire(self, now: int) -> None:
-        for name, queue in self._store.queues.items():
-            if queue.deadline and queue.deadline <= now and queue.handle_timer(now, AT_ONCE // 2):
-                self._stir(name)
+        fired = []
+        while 0 < self._deadlines.next <= now:
+            _, queue = self._deadlines.pop()
+            del self._deadline_of[queue]
+            if self._store.queues.get(queue.name) is queue:
+                fired.append(queue)
+        for queue in fired:
+            if queue.handle_timer(now, AT_ONCE // 2):
+                self._stir(queue.name)
+            self._schedule(queue)
 
     def set_timer(self) -> None:
         """Have the queue that is due first looked at then."""
-        due = min((queue.deadline for queue in self._store.queues.values() if queue.deadline), default=0)
+        self._look()
+        due = self._deadlines.next
         if due and due != self._due:
             if self._timer is not None:
                 self._timer.cancel()

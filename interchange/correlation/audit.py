@@ -7,7 +7,7 @@ written again after a kill. Rows that are older than the retention go, and the d
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...base.chain import digest_of, first_broken
@@ -20,6 +20,8 @@ CREATE TABLE IF NOT EXISTS audit (
 CREATE UNIQUE INDEX IF NOT EXISTS audit_once ON audit (hop, what);
 CREATE TABLE IF NOT EXISTS audit_begin (number INTEGER NOT NULL, digest TEXT NOT NULL);
 """
+
+AT_ONCE = 500  # values in one statement
 
 Fact = tuple[int, str, str, str | None]  # when, what, call, hop; None: of no hop, and as many as there are
 
@@ -44,15 +46,25 @@ def facts_of(call: Call) -> Iterator[Fact]:
 def append(connection: sqlite3.Connection, facts: Iterable[Fact]) -> None:
     """Write facts that are not there yet; in the transaction that is open."""
     wanted = list(facts)
-    hops = sorted({hop for _, _, _, hop in wanted if hop is not None})
-    known = set(connection.execute(f"SELECT hop, what FROM audit WHERE hop IN ({', '.join('?' * len(hops))})", hops))
+    known: set[tuple[str | None, str]] = set()
+    for hops in batched(sorted({hop for _, _, _, hop in wanted if hop is not None}), AT_ONCE):
+        known.update(connection.execute(f"SELECT hop, what FROM audit WHERE hop IN ({', '.join('?' * len(hops))})", hops))
     number, digest = _head(connection)
+    rows = []
     for at, what, call, hop in wanted:
         if (hop, what) in known:
             continue
+        if hop is not None:
+            known.add((hop, what))
         number += 1
         digest = digest_of(digest, (number, at, what, call, hop))
-        connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?)", (number, at, what, call, hop, digest))
+        rows.append((number, at, what, call, hop, digest))
+    connection.executemany("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def batched(values: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """Pieces of a list: a statement has at most so many values."""
+    return (values[at : at + most] for at in range(0, len(values), most))
 
 
 def trim(connection: sqlite3.Connection, before: int) -> None:

@@ -24,7 +24,7 @@ import msgspec
 from ..calls import Call
 from . import audit
 from .questions import Question
-from .rows import shown, status_of
+from .rows import shown
 
 BUSY = 10.0  # seconds that one waits for another
 _TABLES = """
@@ -67,12 +67,13 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequence[Refused] = ()) -> None:
     """Write calls as they are now, and posts that were refused, in one transaction."""
+    calls = list({call.id: call for call in calls}.values())
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for call in calls:
-            _write(connection, call)
-            audit.append(connection, audit.facts_of(call))
-        audit.append(connection, [(at, f"refused {code}", "", None) for at, _, _, code, _ in refused])
+        _write_calls(connection, calls)
+        _write_seen(connection, calls)
+        facts = [fact for call in calls for fact in audit.facts_of(call)]
+        audit.append(connection, [*facts, *((at, f"refused {code}", "", None) for at, _, _, code, _ in refused)])
         connection.executemany("INSERT INTO refused (at, user, client, code, what) VALUES (?, ?, ?, ?, ?)", refused)
     except BaseException:
         connection.execute("ROLLBACK")
@@ -80,25 +81,46 @@ def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequen
     connection.execute("COMMIT")
 
 
-def _write(connection: sqlite3.Connection, call: Call) -> None:
-    made: dict[str, Any] = shown(call)
-    erased = f"SELECT service FROM erased WHERE at >= ? AND service IN ({_marks(services := sorted(call.services))})"
-    gone = {row[0] for row in connection.execute(erased, (call.created, *services))}
-    for service in gone:
-        made = _without(made, service)
-    row = (call.id, call.session, call.created, call.ended, status_of(call), msgspec.json.encode(made).decode())
-    connection.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?)", row)
-    with_hop = {hop.service for hop in call.hops()}
-    parts = [(call.id, service, call.session, service in with_hop) for service in services if service not in gone]
+def _write_calls(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
+    """The rows of calls themselves, in which services are not named that were erased since."""
+    erased: dict[str, int] = dict(connection.execute("SELECT service, at FROM erased"))
+    rows, parts, names = [], [], []
+    for call in calls:
+        made = shown(call)
+        gone = {one for one in call.services if erased.get(one, -1) >= call.created} if erased else ()
+        for service in gone:
+            made = _without(made, service)
+        text = msgspec.json.encode(made).decode()
+        rows.append((call.id, call.session, call.created, call.ended, made["status"], text))
+        with_hop = {hop.service for hop in call.hops()}
+        parts += [(call.id, service, call.session, service in with_hop) for service in sorted(call.services) if service not in gone]
+        for service, name, value in call.identifiers:
+            if service not in gone:
+                names.append((service.partition("/")[0], name, value, call.id, service))
+    connection.executemany("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT OR REPLACE INTO participants VALUES (?, ?, ?, ?)", parts)
-    for organisation in {service.partition("/")[0] for service in call.services}:
-        if connection.execute("INSERT OR IGNORE INTO members VALUES (?, ?)", (call.session, organisation)).rowcount:
-            of_session = "INSERT OR IGNORE INTO seen SELECT ?, created, call FROM calls WHERE session = ?"
-            connection.execute(of_session, (organisation, call.session))
-    of_call = "INSERT OR IGNORE INTO seen SELECT organisation, ?, ? FROM members WHERE session = ?"
-    connection.execute(of_call, (call.created, call.id, call.session))
-    names = [(service.partition("/")[0], name, value, call.id, service) for service, name, value in call.identifiers if service not in gone]
     connection.executemany("INSERT OR IGNORE INTO identifiers VALUES (?, ?, ?, ?, ?)", names)
+
+
+def _write_seen(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
+    """Who may look at calls: every organisation that takes part in a call of the same session. A new one sees the earlier calls too."""
+    known: dict[str, set[str]] = {call.session: set() for call in calls}
+    for sessions in audit.batched(list(known), audit.AT_ONCE):
+        asked = f"SELECT session, organisation FROM members WHERE session IN ({_marks(sessions)})"
+        for session, organisation in connection.execute(asked, sessions):
+            known[session].add(organisation)
+    before = {session for session, organisations in known.items() if organisations}
+    fresh = []
+    for call in calls:
+        members = known[call.session]
+        new = {service.partition("/")[0] for service in call.services} - members
+        members |= new
+        fresh += [(call.session, organisation) for organisation in sorted(new)]
+    connection.executemany("INSERT OR IGNORE INTO members VALUES (?, ?)", fresh)
+    seen = [(organisation, call.created, call.id) for call in calls for organisation in sorted(known[call.session])]
+    connection.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", seen)
+    of_session = "INSERT OR IGNORE INTO seen SELECT ?, created, call FROM calls WHERE session = ?"
+    connection.executemany(of_session, [(organisation, session) for session, organisation in fresh if session in before])
 
 
 def takes_part(connection: sqlite3.Connection, organisations: Sequence[str], session: str) -> bool:

@@ -21,9 +21,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from ...base.interchange import ENVELOPE, POST
+from ...mqtt.fields import write_string
 from ...mqtt.properties import Properties, Property, encode_properties
 from ...mqtt.publish import PublishProperties
 from ..message import MOST_RECIPIENTS, Header, Kind, Message, Part, read_header
@@ -105,8 +107,14 @@ def written(message: Message, as_json: bool) -> tuple[bytes, bytes]:
     if header.kind is Kind.REQUEST:
         found[Property.RESPONSE_TOPIC] = POST
         found[Property.CORRELATION_DATA] = header.hop.encode()
-    found[Property.USER_PROPERTY] = [pair for pair in pairs if len(pair[1]) <= LONGEST]
-    return payload, encode_properties(found)
+    said = [_name_of(name) + write_string(value, "User Property") for name, value in pairs if len(value) <= LONGEST]
+    return payload, encode_properties(found) + b"".join(said)
+
+
+@lru_cache(64)
+def _name_of(name: str) -> bytes:
+    """A user property up to its value."""
+    return bytes((Property.USER_PROPERTY,)) + write_string(name, "User Property")
 
 
 def _pairs(header: Header) -> list[tuple[str, str]]:

@@ -124,7 +124,7 @@ class Correlation:
 
     def _written(self, values: list[bytes], refused: list[tables.Refused]) -> None:
         try:
-            tables.write(self._writer, map(unpack, values), refused)
+            tables.write(self._writer, [unpack(value, check=False) for value in values], refused)
         except (sqlite3.Error, ValueError, TypeError, KeyError, Refusal):
             log.exception("event=correlation-not-written calls=%d", len(values))
 

@@ -26,7 +26,7 @@ from ...base.interchange import ANSWER, EXPLAIN, INBOX, POST, PUBLISHER, QUERY, 
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
-from ...broker.queues.putting import properties_of
+from ...broker.queues.putting import said_inside
 from ...broker.queues.refused import Refused
 from ...broker.requests.reply import own_targets, reply_to
 from ...broker.routing.publication import Publication
@@ -418,7 +418,7 @@ class Interchange:
         name = INBOX + service
         run = Run(name.encode(), 1, False, [payload], block, life, received=self._context.now)
         try:
-            self._queues.publishers.put(name, PUBLISHER, None, run, properties_of(block), by_store=True)
+            self._queues.publishers.put(name, PUBLISHER, None, run, said_inside(block), by_store=True)
         except Refused as refused:
             log.warning("event=inbox-refuses service=%s text=%s", quoted(service), refused.text)
             return False

@@ -85,7 +85,7 @@ def test_a_header_that_is_wrong_is_refused(change: dict[str, Any]) -> None:
 def test_a_delivery_has_identifiers_and_no_route() -> None:
     message = Message(whole(), Part(b"body", "text/plain"), (Part(b"1", name="invoice"), Part(b"2", name="photo")))
     to = Declaration("bank/credit", {"operation": "check"}, frozenset({"body", "invoice"}))
-    got = delivered(message, to, SESSION, HOP, HOP, {"limit": "5"})
+    got = delivered(message, message.header, to, SESSION, HOP, HOP, {"limit": "5"})
     assert got.header.recipients == (to,)
     assert (got.header.services, got.header.handle, got.header.access) == ((), "", {})
     assert (got.header.session, got.header.call, got.header.hop) == (SESSION, HOP, HOP)

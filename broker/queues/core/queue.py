@@ -72,11 +72,13 @@ class Queue(Stock):
             del self._active[member]
         heir = self.first_active
         if was_first and heir is not None:
+            self.touch()
             self.eased[heir] = None  # its turn has come
         self._look_no_more(member)
         for part in list(member.held_in):
             for start, count in part.held_by(member.number):
                 self.give_back(member, part, start, count, now)
+        self.touch()
         for lane in member.lanes:
             self.fresh[lane] = None  # what was for this member, or for its groups, is for others
             for bucket in [one for one, owner in lane.owners.items() if owner == member.number]:
@@ -109,6 +111,7 @@ class Queue(Stock):
         if name in self.subscribers:
             return False
         self.subscribers[name] = None
+        self.touch()
         self.changed.append((name, True))
         return True
 
@@ -117,6 +120,7 @@ class Queue(Stock):
         if name not in self.subscribers:
             return iter(())
         del self.subscribers[name]
+        self.touch()
         self.changed.append((name, False))
         lane = self.lanes.get(frozenset((name,)))
         return self._expire_lane(lane, self.next, now) if lane is not None else iter(())
@@ -230,6 +234,7 @@ class Queue(Stock):
 
     def put_each(self, key: Key, payloads: list[bytes], metas: list[Meta], now: int) -> tuple[Block, int]:
         """The same where their publisher said different things of them: `metas`, one for each message; one: for all."""
+        self.touch()
         block = self.opened.get(key)
         if block is not None and (block.count + len(payloads) > BLOCK_MAX or block.size > BLOCK_BYTES):
             self.filled.append(block)
@@ -283,6 +288,7 @@ class Queue(Stock):
         self.filled, self.opened = [], {}
 
     def _gathered(self, block: Block) -> None:
+        self.touch()
         self.gathering -= block.count
         self.gathering_size -= block.size
         self.gathering_memory -= block.weight
@@ -382,6 +388,7 @@ class Queue(Stock):
         self.held += count
         member.held += count
         member.held_in[part] = member.held_in.get(part, 0) + count
+        self.touch()
         self.moves.append(Move(part.block.first + start, count, part.index, member.number, Subscriber.GET, now))
         returns = part.returns
         if returns is None or returns.keys().isdisjoint(range(start, start + count)):
@@ -440,6 +447,7 @@ class Queue(Stock):
         self._check(member, part, start, count)
         after = {step(Subscriber(state), what) for state in set(part.states[start : start + count])}.pop()
         part.mark(start, count, after)
+        self.touch()
         self.moves.append(Move(part.block.first + start, count, part.index, member.number, after, now))
 
     def _check(self, member: Member, part: Part, start: int, count: int) -> None:
@@ -456,6 +464,7 @@ class Queue(Stock):
         self._check(member, part, start, count)
         part.mark(start, count, outcome)
         self.let_go(member, part, count)
+        self.touch()
         self.moves.append(Move(part.block.first + start, count, part.index, member.number, outcome, now))
         if outcome is Subscriber.DONE:
             self.counts["done"] += count
@@ -476,6 +485,7 @@ class Queue(Stock):
         for state in set(part.states[start : start + count]):
             step(Subscriber(state), Step.JOURNAL)
         part.mark(start, count, Subscriber.JOURNALLED)
+        self.touch()
         self.moves.append(Move(part.block.first + start, count, part.index, number, Subscriber.JOURNALLED, now))
         if self.rules.explicit:
             self._close(part, count)
@@ -504,6 +514,7 @@ class Queue(Stock):
 
     def _die(self, member: Member, part: Part, at: int, now: int) -> None:
         part.mark(at, 1, Subscriber.UNUSABLE)
+        self.touch()
         self.moves.append(Move(part.block.first + at, 1, part.index, member.number, Subscriber.UNUSABLE, now))
         part.note_unusable(at, 1)
         part.note_dead(at)
@@ -541,6 +552,7 @@ class Queue(Stock):
         """A message that somebody is still to get has another priority from now on (row Q14). Raises IllegalMove."""
         self._check_waits(block, index, "PRIORITY")
         self.set_priority(block, index, priority)
+        self.touch()
         self.moves.append(Move(block.first + index, 1, 0, NOBODY, PRIORITY + priority, now))
 
     def set_priority(self, block: Block, index: int, priority: int) -> None:
@@ -568,6 +580,7 @@ class Queue(Stock):
         for at, length in spans([one for one in range(start, start + count) if one not in block.withdrawn]):
             fresh = range(at, at + length)
             block.withdrawn.update(fresh)
+            self.touch()
             self.moves.append(Move(block.first + at, length, 0, NOBODY, Publisher.UNAVAILABLE, now))
             if block.hidden is not None:
                 block.hidden.difference_update(fresh)
@@ -589,6 +602,7 @@ class Queue(Stock):
             raise IllegalMove(f"DELETE: message {block.first + at} is not PUT and unrevealed")
         block.hidden.discard(at)
         block.withdrawn = {*(block.withdrawn or ()), at}
+        self.touch()
         self.moves.append(Move(block.first + at, 1, 0, NOBODY, Publisher.DELETED, now))
         for part in block.parts:
             self.expire_part(part, at, 1, now)
@@ -599,6 +613,7 @@ class Queue(Stock):
         if not hidden.issuperset(range(start, start + count)):
             raise IllegalMove(f"REVEAL: messages {block.first + start} to {block.first + start + count - 1} are not PUT and unrevealed")
         hidden.difference_update(range(start, start + count))
+        self.touch()
         self.moves.append(Move(block.first + start, count, 0, NOBODY, Publisher.REVEALED, now))
         if block.key.due <= now:
             self._wake(block, start, count)
@@ -623,6 +638,7 @@ class Queue(Stock):
             raise IllegalMove(f"REVEAL AGAIN: the time of message {block.first + index} is over")
         step(Subscriber(part.states[index]), Step.REVEAL_AGAIN)
         self.open_again(block, part, index, member)
+        self.touch()
         self.moves.append(Move(block.first + index, 1, part.index, NOBODY, Publisher.REVEALED, now))
         self.moves.append(Move(block.first + index, 1, part.index, member.number, FREE, now))
 
@@ -638,6 +654,7 @@ class Queue(Stock):
         any_due = False
         while most > 0 and 0 < self._timers.next <= now:
             any_due = True
+            self.touch()
             when, item = self._timers.pop()
             most -= 1
             if isinstance(item, tuple):

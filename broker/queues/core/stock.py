@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, ENDED_BYTES, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part, Place
 from .order import Order
@@ -76,6 +76,8 @@ class Stock:
     For whoever gives messages to members, who takes them out. fresh: lanes in which something may be taken that could not before. eased:
     members that have less than before, or for whom alone there is something. looks: how many messages are looked at for those with
     selectors before everybody else has a turn. looking: members for which more is to be looked at then.
+
+    touched: whoever has many queues looks only at those that are in it: a queue puts itself there whenever there is something new in it.
     """
 
     def __init__(self, name: str, rules: Rules, number: int = 1) -> None:
@@ -89,6 +91,7 @@ class Stock:
         self.names: dict[int, str] = {NOBODY: ""}
         self.named_in: dict[int, int] = {}
         self.subscribers: dict[str, None] = {}
+        self.touched: dict[Any, None] = {}
         self.moves: list[Move] = []
         self.dead: list[Dead] = []
         self.opened: dict[Key, Block] = {}
@@ -111,6 +114,15 @@ class Stock:
         self._highest = NOBODY  # number of a member
         self._active: dict[Member, None] = {}  # in the order in which they came
 
+    def touch(self) -> None:
+        """There is something new in it."""
+        self.touched[self] = None
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is new in it."""
+        return not (self.unwritten or self.freed or self.fresh or self.eased)
+
     @property
     def unwritten(self) -> bool:
         """Whether something is to be written."""
@@ -131,12 +143,14 @@ class Stock:
         self._highest = max(self._highest, number)
         found = self.members.get(name)
         if found is None:
+            self.touch()
             found = self.members[name] = Member(number, name)
             found.lanes = [self.lanes[ANYBODY]] if ANYBODY in self.lanes else []  # who is in another group is known since it was made
         return found
 
     def forget_members(self, oldest: int) -> None:
         """Let go of members that no segment from this one on names, unless they are here, or subscribers."""
+        self.touch()
         self._drop_lanes()
         told = {move.member for move in self.moves} | {self.members[name].number for name, _ in self.changed}
         grouped = {name for group in self.lanes for name in group}
@@ -171,6 +185,7 @@ class Stock:
 
     def add(self, block: Block, now: int) -> None:
         """Have a block, as it is at its PUT."""
+        self.touch()
         key = block.key
         if not block.key.revealed:
             block.hidden = set(range(block.count))
@@ -198,6 +213,7 @@ class Stock:
 
     def _settled(self, block: Block) -> None:
         """All subscribers are through: JOURNALLED."""
+        self.touch()
         del self.blocks[block.first]
         self._firsts.remove(block.first)
         self.size -= block.size
@@ -220,16 +236,19 @@ class Stock:
 
     def drop_kept(self, first: int) -> None:
         """Forget a block that is kept for messages that somebody could not use."""
+        self.touch()
         self.memory -= self.kept.pop(first).weight
         self._kept_firsts.remove(first)
 
     def _bury(self, block: Block, start: int, count: int, why: str) -> None:
+        self.touch()
         self.counts["dead"] += count
         self.dead += [Dead(block, index, why) for index in range(start, start + count)]
 
     def _queue(self, part: Part) -> None:
         if not part.free:
             return
+        self.touch()
         self.fresh[part.lane] = None
         if not part.queued:
             part.queued = True
@@ -274,6 +293,7 @@ class Stock:
     # ---- steps of messages
 
     def let_go(self, member: Member, part: Part, count: int) -> None:
+        self.touch()
         self.held -= count
         member.held -= count
         self.eased[member] = None
@@ -305,6 +325,7 @@ class Stock:
             self._settled(part.block)
 
     def clean(self, member: Member, part: Part, at: int, backoff: int, now: int) -> None:
+        self.touch()
         part.takers[at] = NOBODY
         part.mark(at, 1, WAITS)
         part.lane.waiting += 1
@@ -339,6 +360,8 @@ class Stock:
     def _set_apart(self, part: Part, start: int, count: int) -> None:
         """Of these messages, which are free, those with a priority of their own stand by themselves."""
         priorities = part.block.priorities
+        if priorities:
+            self.touch()
         for at in [one for one in range(start, start + count) if one in priorities] if priorities else ():
             part.mark(at, 1, APART)
             part.free -= 1
@@ -355,6 +378,7 @@ class Stock:
     def open_again(self, block: Block, part: Part, index: int, member: Member) -> None:
         """A message that a member could not use is for it alone again."""
         assert block.unusable is not None
+        self.touch()
         ended = not self.rules.explicit or part.states[index] == Subscriber.JOURNALLED
         block.unusable.discard((part.index, index))
         if block.first not in self.blocks:
@@ -379,6 +403,7 @@ class Stock:
 
     def expire_part(self, part: Part, start: int, count: int, now: int) -> int:
         """What nobody has of these messages expires."""
+        self.touch()
         gone = 0
         for at, length, state in runs_within(part, start, count, *CLEAN_BYTES):
             part.mark(at, length, Subscriber.EXPIRED)

@@ -99,6 +99,7 @@ class LogStore:
         self._where = where if where is not None else segments_in(folder, kind, durability)
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
+        self.touched: dict[Queue, None] = {}
         self._segments: dict[int, Segment] = {}
         self._current: Segment | None = None
         self._named: set[tuple[int, int]] = set()  # what the current segment names: queue, and member or 0
@@ -223,6 +224,9 @@ class LogStore:
 
     def _add(self, queue: Queue) -> Queue:
         self.queues[queue.name] = self._numbers[queue.number] = queue
+        queue.touched.pop(queue, None)  # of another log
+        queue.touched = self.touched
+        queue.touch()
         return queue
 
     def queue(self, name: str, rules: Rules, number: int = 0) -> Queue:
@@ -246,11 +250,20 @@ class LogStore:
     def dirty(self) -> bool:
         """Whether something is to be written."""
         new = self._ends or self.claims.new or self.chunk is not None
-        return bool(new) or any(queue.unwritten for queue in self.queues.values())
+        return bool(new) or any(queue.unwritten for queue in self._touched())
+
+    def _touched(self) -> list[Queue]:
+        """The queues that are written here now, and have something new."""
+        return [queue for queue in self.touched if self.queues.get(queue.name) is queue]
+
+    def forget_calm(self) -> None:
+        """Look no more at queues in which nothing is new."""
+        for queue in [one for one in self.touched if one.calm and one.number not in self.claims.new]:
+            del self.touched[queue]
 
     def gather(self, now: int) -> Batch | None:
         """What is to be written, as one commit; None: nothing is. Raises Damaged, OSError: the payload of a dead letter cannot be read."""
-        buried = [(queue, queue.dead) for queue in self.queues.values() if queue.dead]
+        buried = [(queue, queue.dead) for queue in self._touched() if queue.dead]
         bodies_of = [[self.payloads(one.block)[one.at] for one in dead] for _, dead in buried]  # before anything is done with them
         for (queue, dead), found in zip(buried, bodies_of, strict=True):
             queue.dead = []
@@ -263,7 +276,7 @@ class LogStore:
         batch.dead = buried
         bodies: list[bytes] = []
         body_size = 0
-        for queue in self.queues.values():
+        for queue in self._touched():
             if not (queue.moves or queue.opened or queue.changed or queue.number in self.claims.new):
                 continue
             blocks = queue.seal(now)
@@ -427,7 +440,7 @@ class LogStore:
             self.trim_soon = self.trim_soon or self.eager
             if self.carry is not None:
                 self.carry.know(batch.made)
-        for queue in self.queues.values():
+        for queue in self._touched():
             self.resident -= queue.freed
             queue.freed = 0
         segment = self._segments[batch.segment]
@@ -480,16 +493,19 @@ class LogStore:
         nothing can be put.
         """
         self._pending = self.carry = None
-        for queue in self.queues.values():
+        for queue in self._touched():
             queue.give_up()
         for queue, block in batch.blocks:
             queue.gone(block)
         for queue, moves in batch.moves:
             queue.moves[:0] = moves
+            queue.touch()
         for queue, dead in batch.dead:
             queue.dead[:0] = dead
+            queue.touch()
         for queue, changed in batch.changed:
             queue.changed[:0] = changed
+            queue.touch()
         self._named.clear()
         self._retry_new = self._ends = True  # what is written next says whether there is room, even if nothing waits for it
         self.full = f"the {'store' if isinstance(error, Away) else 'disk'} of the queues takes nothing: {error.strerror or error}"
@@ -575,7 +591,7 @@ class LogStore:
     def _burying(self) -> bool:
         """Whether dead letters are on their way, whose payloads are still where they were."""
         pending = self._pending is not None and bool(self._pending.dead)
-        return pending or any(queue.dead for queue in self.queues.values())
+        return pending or any(queue.dead for queue in self._touched())
 
     def _retention(self, segment: Segment) -> float:
         return max((self._numbers[one].rules.retention for one in segment.spans if one in self._numbers), default=0.0)
@@ -627,6 +643,7 @@ class LogStore:
     def come_back(self, queue: Queue) -> None:
         """A queue is written here again."""
         self.queues[queue.name] = queue
+        queue.touch()
 
     def adopt(self, queue: Queue, number: int, epoch: int, begin: int) -> None:
         """A queue is in this log from the next commit on. All of it is copied since the segment `begin`, or it is empty."""
@@ -643,6 +660,8 @@ class LogStore:
         queue = self._numbers.pop(number, None)
         if queue is not None and self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
+        if queue is not None:
+            self.touched.pop(queue, None)
         self.claims.drop(number)
         self._named = {one for one in self._named if one[0] != number}
         for segment in self._segments:
