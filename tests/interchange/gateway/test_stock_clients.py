@@ -1,11 +1,13 @@
-"""Programs of others, as they are: suds with the WSDL, the SDK of OpenTelemetry with our traceparent."""
+"""Programs of others, as they are: suds with the WSDL, a client made of our OpenAPI document, the SDK of OpenTelemetry, MQTT.js."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,23 @@ async def test_mqtt_js(tmp_path: Path) -> None:
         words = node, str(clients / "request_and_response.mjs"), site.broker.addresses[0]
         done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert (done.returncode, done.stdout) == (0, "response granted true true answered\n"), done.stderr
+
+
+@pytest.mark.service
+async def test_openapi_python_client(tmp_path: Path) -> None:
+    """Request, response, poll, query, explain with the client that it makes of our document."""
+    generator = Path(__file__).parent / "clients" / "generator"
+    maker = generator / ".venv" / "bin" / "openapi-python-client"
+    if not maker.is_file():
+        missing("openapi-python-client is not installed: make services")
+    async with InterchangeSite(tmp_path, interchange=HTTP) as site:
+        made = tmp_path / "made"
+        words = str(maker), "generate", "--url", f"{url_of(site)}/openapi.json", "--meta", "none"
+        words += "--output-path", str(made / "mqmesh_interchange_client")
+        made.mkdir()
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        words = str(generator / ".venv" / "bin" / "python"), str(generator / "exchange.py"), url_of(site)
+        run = partial(subprocess.run, env=os.environ | {"PYTHONPATH": str(made)})
+        done = await asyncio.to_thread(run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

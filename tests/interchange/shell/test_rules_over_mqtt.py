@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mqmesh.base.settings import ConfigError
+from mqmesh.broker.auth.passwords import change
 from mqmesh.mqtt.properties import Property
+from support.interchange_http import JSON, Web
 from support.interchange_site import SERVICES, InterchangeSite
 
 RULES = """
@@ -125,3 +128,35 @@ def test_a_rule_that_is_wrong_is_named(tmp_path: Path, rules: str, words: tuple[
     with pytest.raises(ConfigError) as caught:
         InterchangeSite(tmp_path, f'{SERVICES}\n[[services."old/one".rules]]\n{rules}\n')
     assert all(word in str(caught.value) for word in ("services.toml", "old/one", *words)), caught.value
+
+
+async def test_what_would_become_of_a_message_is_told(tmp_path: Path) -> None:
+    """Nothing is posted; of the rules of others only their services are shown (l. 130-158)."""
+    services = (SERVICES + RULES).replace('["*"]', '["shop"]', 1).replace('["*"]', '["bank"]', 1).replace('["*"]', '["others"]')
+    (tmp_path / "users").touch()
+    for user in ("shop", "bank"):
+        change(tmp_path / "users", user, "secret")
+    access, http = '[access]\nusers = "../users"\n', 'http = "http://127.0.0.1:0"'
+    async with InterchangeSite(tmp_path / "site", services, access, interchange=http) as site:
+        assert site.inside.faces is not None
+        shop, bank = (Web(site.inside.faces.url, user, "secret") for user in ("shop", "bank"))
+
+        async def explained(web: Web, **message: Any) -> Any:
+            body = json.dumps({"content_type": "application/json", "body": '{"amount": 5000}'} | message).encode()
+            return (await web.ask("POST", "/v1/explain", body, Content_Type=JSON)).body
+
+        found = await explained(shop, kind="request", sender="shop/orders", recipients=["bank/credit"])
+        mine, others, *_ = found["services"]
+        assert (mine["service"], [(one["name"], one["holds"]) for one in mine["rules"]]) == ("shop/orders", [("the bank's numbers", True)])
+        assert others == {"service": "map/ids", "role": "in", "chain": ["shop/orders", "map/ids"]}
+        (route,) = found["routes"]
+        assert route["deliveries"] == [{"service": one} for one in ("map/ids", "score/credit", "bank/credit")]
+        small = await explained(shop, kind="request", sender="shop/orders", recipients=["bank/credit"], body='{"amount": 0}')
+        assert small["routes"][0]["refusal"]["code"] == "rejected"
+
+        back = await explained(bank, kind="response", hop="0" * 16, recipients=["shop/orders"], sender="bank/credit")
+        assert [one["name"] for one in back["services"][0]["rules"]] == []
+        assert (await explained(bank, kind="request", sender="shop/orders", recipients=["bank/credit"]))["code"] == "not-the-sender"
+        assert (await explained(bank, kind="cancel", sender="bank/credit", call="0" * 16))["code"] == "not-well-formed"
+        assert await bank.poll("bank/credit", wait=0) == []
+        assert not site.inside.exchange.calls

@@ -77,6 +77,16 @@ def test_a_journal_has_each_delivery_and_each_end(tmp_path: Path) -> None:
     assert [names[row["reason"]] for row in good if row["value"] == Invoked.ENDED] == ["answered"]
     assert {row["session"] for row in good} == {identifier_number(told["good"]["session"])}
     assert {row["published"] for row in good} == {1000 * time_of(told["good"]["call"])}
+    (posted, *_) = rows
+    assert (names[posted["reason"]], names[posted["client"]], posted["size"], posted["value"]) == (
+        "request",
+        "shop/orders",
+        5,
+        Invoked.POSTED,
+    )
+    charged = [(names[row["client"]], names[row["account"]]) for row in good]
+    assert charged.count(("shop/orders", "shop")) == 4, "posted, delivered twice, ended"
+    assert set(charged) == {("shop/orders", "shop"), ("map/ids", "map"), ("bank/credit", "bank")}
     (refused,) = [row for row in every if row["kind"] == Kind.REFUSED]
     assert (names[refused["client"]], refused["size"], "no/body" in refused["detail"]) == ("shop/orders", 4, True)
     assert len({row["hop"] for row in good if row["hop"]}) == 3
