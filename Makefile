@@ -18,7 +18,7 @@ ACK_KILLS ?= 100
 FLIPS ?= 500
 # How many times each broker with a queue is killed, and each home of a queue with several ones harmed.
 QUEUE_KILLS ?= 20
-# How many times a broker with an interchange is killed.
+# How many times the home of exchanges, an interchange on their way, and the directory of their services are killed.
 INTERCHANGE_KILLS ?= 100
 # Seconds for each part of `make fuzz`.
 FOR ?= 600

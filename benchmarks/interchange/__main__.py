@@ -19,11 +19,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -31,52 +29,12 @@ from statistics import median
 import psutil
 
 from benchmarks.interchange import mqtt, nats, rabbitmq
-from benchmarks.peers import free_port
+from benchmarks.interchange.brokers import brokers
 from benchmarks.queues.products import PRODUCTS
 
 BODY = b"x" * 256
 MANY = 10_000
 Exchanges = Callable[[int, int], Coroutine[object, object, tuple[float, list[float]]]]  # how many, at once: seconds in all and of each
-BROKER = """name = "{name}"
-number = {number}
-listen = ["mqtt://127.0.0.1:{port}"]
-data = "{name}"
-[interchange]
-services = "services.toml"
-"""
-MESH = """[mesh]
-name = "bench"
-key = "a secret of 16 bytes or more"
-start_wait = 0
-[[mesh.peer]]
-address = "mqtt://127.0.0.1:{peer}"
-"""
-
-
-@contextmanager
-def brokers(names: list[str], python: list[str], services: int = 0) -> Iterator[tuple[list[int], list[psutil.Process]]]:
-    """Brokers of one mesh, with the services of the measurements, the shop at the first and the others at the last one: ports, processes.
-
-    python: the interpreter, or a profiler. services: so many more, which nobody uses.
-    """
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        records = [f'[services."other/service-{number}"]\nusers = ["other-{number}"]\n' for number in range(services)]
-        records += [f'[services."{mqtt.SHOP}"]\nusers = ["*"]\nsite = "{names[0]}"\n']
-        records += [f'[services."{name}"]\nusers = ["*"]\nsite = "{names[-1]}"\n' for name in (mqtt.BANK, mqtt.MAP)]
-        (Path(folder) / "services.toml").write_text("".join(records))
-        ports, processes = [free_port() for _ in names], []
-        for number, (name, port) in enumerate(zip(names, ports, strict=True), 1):
-            text = BROKER.format(name=name, number=number, port=port)
-            if len(names) > 1:
-                text += MESH.format(peer=ports[number % len(names)])
-            (config := Path(folder) / f"{name}.toml").write_text(text)
-            words = [*python, "-m", "mqmesh.cli.main", "broker", "-c", str(config), "--stop-with-stdin"]
-            broker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            stack.callback(lambda one: (one.communicate(), one.wait()), broker)
-            assert broker.stdout is not None
-            assert broker.stdout.readline().startswith("ready")
-            processes.append(psutil.Process(broker.pid))
-        yield ports, processes
 
 
 def over_interchange(options: argparse.Namespace, name: str, names: list[str], transit: bool = False, services: int = 0) -> None:

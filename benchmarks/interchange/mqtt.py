@@ -52,6 +52,9 @@ class Party(asyncio.Protocol):
     def send(self, *packets: object) -> None:
         self._transport.write(b"".join([encode(one, 5) for one in packets]))  # type: ignore[arg-type, attr-defined]
 
+    def close(self) -> None:
+        self._transport.close()
+
     def post(self, topic: str, body: bytes, properties: dict[int, object]) -> None:
         self._number = self._number % 60_000 + 2
         self.send(Publish(topic, body, 1, packet_id=self._number, properties=properties))
@@ -61,35 +64,35 @@ async def over_interchange(
     shop_port: int, bank_port: int, transit: bool, body: bytes, count: int, at_once: int
 ) -> tuple[float, list[float]]:
     """Exchange so many: seconds in all, and those of each. The bank, and a service on the way, answer as MQTT 5 describes it."""
-    shop = await _party(shop_port, f"$queue/{INBOX}{SHOP}")
-    others = [await _party(bank_port, f"$queue/{INBOX}{name}") for name in ([BANK, MAP] if transit else [BANK])]
-    for name, party in zip((BANK, MAP), others, strict=False):
-        party.taken = _answering(party, [("sender", name)])
+    shop = await party(shop_port, f"$queue/{INBOX}{SHOP}")
+    others = [await party(bank_port, f"$queue/{INBOX}{name}") for name in ([BANK, MAP] if transit else [BANK])]
+    for name, other in zip((BANK, MAP), others, strict=False):
+        other.taken = _answering(other, [("sender", name)])
     about = {Property.USER_PROPERTY: ON_THE_WAY if transit else REQUEST}
     return await _exchange(shop, lambda: shop.post(POST, body, about), count, at_once)
 
 
 async def plain(port: int, body: bytes, count: int, at_once: int) -> tuple[float, list[float]]:
     """The same without an interchange: to a topic of the responder, and back to the Response Topic."""
-    shop, bank = await _party(port, "answers/shop"), await _party(port, "bank")
+    shop, bank = await party(port, "answers/shop"), await party(port, "bank")
     bank.taken = _answering(bank, [])
     about = {Property.RESPONSE_TOPIC: "answers/shop", Property.CORRELATION_DATA: b"1"}
     return await _exchange(shop, lambda: shop.post("bank", body, about), count, at_once)
 
 
-async def _party(port: int, topic: str) -> Party:
-    _, party = await asyncio.get_running_loop().create_connection(lambda: Party(topic, topic), "127.0.0.1", port)
-    await party.ready
-    return party
+async def party(port: int, topic: str) -> Party:
+    _, made = await asyncio.get_running_loop().create_connection(lambda: Party(topic, topic), "127.0.0.1", port)
+    await made.ready
+    return made
 
 
-def _answering(party: Party, pairs: list[tuple[str, str]]) -> Callable[[Publish], None]:
+def _answering(one: Party, pairs: list[tuple[str, str]]) -> Callable[[Publish], None]:
     def answer(publish: Publish) -> None:
         found = publish.properties
         more: dict[int, object] = {Property.CORRELATION_DATA: found[Property.CORRELATION_DATA]}
         if pairs:
             more[Property.USER_PROPERTY] = pairs
-        party.post(found[Property.RESPONSE_TOPIC], publish.payload, more)
+        one.post(found[Property.RESPONSE_TOPIC], publish.payload, more)
 
     return answer
 

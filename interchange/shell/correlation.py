@@ -4,7 +4,8 @@ The exchange's calls are written within a moment of their commit. What a kill lo
 broker knows each call for longer.
 
 A client asks at `interchange/query`. The entry says which homes have not answered: those out of reach at once, others after PATIENCE. Who
-asks for a session gets all of it from every home, if one home knows a service of the asker's organisation in it.
+asks for a session gets all of it from every home, if one home knows a service of the asker's organisation in it. The entry looks into its
+own tables first: if it is that home, one question to each of the others is enough.
 """
 
 from __future__ import annotations
@@ -139,14 +140,24 @@ class Correlation:
         if self._ended or len(self._asked) >= MOST_ASKED:
             raise Refusal(Code.UNAVAILABLE, "too many queries are being answered, or this broker ends", "ask again later")
         self._write()  # who asks sees what was before
-        self._begin(Asked(organisations, question, told))
+        asked = Asked(organisations, question, told)
+        if question.session:
+            self._look([b"", organisations, question.fields(), False], partial(self._looked_here, asked))
+        else:
+            self._begin(asked)
+
+    def _looked_here(self, asked: Asked, part: Part) -> None:
+        """The tables of this home say whether the asker takes part in the session."""
+        asked.parts[self._home] = part
+        asked.vouched = part["part"]
+        self._begin(asked)
 
     def _begin(self, asked: Asked) -> None:
+        """Ask all homes that have told nothing yet."""
         token = secrets.token_bytes(12)
         self._asked[token] = asked
-        homes = self._homes(asked)
+        homes = [home for home in self._homes(asked) if home not in asked.parts]
         asked.waiting = set(homes)
-        asked.parts = {}
         body = [token, asked.organisations, asked.question.fields(), asked.vouched]
         for home in homes:
             if home == self._home:
@@ -197,9 +208,9 @@ class Correlation:
         del self._asked[token]
         if asked.timer is not None:
             asked.timer.cancel()
-        if asked.question.session and not asked.vouched and any(part["part"] for part in asked.parts.values()):
-            asked.vouched = True
-            self._begin(replace(asked, timer=None))
+        knowing = {home: part for home, part in asked.parts.items() if part["part"]}
+        if asked.question.session and not asked.vouched and knowing:
+            self._begin(replace(asked, timer=None, vouched=True, parts=knowing))
             return
         asked.told(_joined(asked))
 
@@ -225,9 +236,9 @@ class Correlation:
         def look() -> Part:
             _, organisations, fields, vouched = body
             question = Question.of(fields)
-            if question.session and not vouched:
-                return {"part": tables.takes_part(self._reader, organisations, question.session), "rows": []}
-            return {"part": True, "rows": tables.find(self._reader, organisations, question, vouched)}
+            if question.session and not vouched and not tables.takes_part(self._reader, organisations, question.session):
+                return {"part": False, "rows": []}
+            return {"part": True, "rows": tables.find(self._reader, organisations, question, vouched or bool(question.session))}
 
         def go() -> None:
             if not self._ended:

@@ -432,6 +432,12 @@ def test_new_is_a_session_for_new_calls_only(world: World) -> None:
         world.post("response", "bank/credit", call=first.call, session="new")
 
 
+def test_an_alert_is_a_notification_with_a_code(world: World) -> None:
+    world.post("notification", "shop/orders", recipients=["bank/credit"], code="low-stock", reason="two are left")
+    got = world.got("bank/credit").header
+    assert (got.kind, got.code, got.reason) == (Kind.NOTIFICATION, "low-stock", "two are left")
+
+
 def test_an_open_call_is_known_by_its_handle_after_a_restart(world: World) -> None:
     world.ways.strict = False
     first = ask(world, handle="h")

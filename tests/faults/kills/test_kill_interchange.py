@@ -45,7 +45,7 @@ address = "mqtt://127.0.0.1:{peer}"
 REFUSED = {"", "duplicate"}
 
 
-def test_home(tmp_path: Path) -> None:
+def test_a_home_is_killed(tmp_path: Path) -> None:
     (tmp_path / "services.toml").write_text(SERVICES)
     porto = Killed(tmp_path / "porto", 'name = "porto"')
     porto.start()
@@ -57,7 +57,7 @@ def test_home(tmp_path: Path) -> None:
     porto.end()
 
 
-def test_interchange_in_transit(tmp_path: Path) -> None:
+def test_an_interchange_in_transit_is_killed(tmp_path: Path) -> None:
     """lyon has the inbox of a service on the way, whose answers come in there; their home is porto."""
     (tmp_path / "services.toml").write_text(SERVICES)
     porto = Killed(tmp_path / "porto", MESH.format(name="porto", number=1, peer=free_port()))
@@ -73,7 +73,7 @@ def test_interchange_in_transit(tmp_path: Path) -> None:
         broker.end()
 
 
-def test_directory(tmp_path: Path) -> None:
+def test_the_directory_is_killed(tmp_path: Path) -> None:
     """A service that it has registered before each kill is one for the interchange, and no exchange notices."""
     directory = Directory(f"sqlite:///{tmp_path / 'directory.db'}", tmp_path / "directory.log", ("--rate", "0"))
     listen = directory.url.partition("://")[2]
