@@ -68,7 +68,7 @@ async def over_interchange(
     others = [await party(bank_port, f"$queue/{INBOX}{name}") for name in ([BANK, MAP] if transit else [BANK])]
     for name, other in zip((BANK, MAP), others, strict=False):
         other.taken = _answering(other, [("sender", name)])
-    about = {Property.USER_PROPERTY: ON_THE_WAY if transit else REQUEST}
+    about: dict[int, object] = {Property.USER_PROPERTY: ON_THE_WAY if transit else REQUEST}
     return await _exchange(shop, lambda: shop.post(POST, body, about), count, at_once)
 
 
@@ -76,7 +76,7 @@ async def plain(port: int, body: bytes, count: int, at_once: int) -> tuple[float
     """The same without an interchange: to a topic of the responder, and back to the Response Topic."""
     shop, bank = await party(port, "answers/shop"), await party(port, "bank")
     bank.taken = _answering(bank, [])
-    about = {Property.RESPONSE_TOPIC: "answers/shop", Property.CORRELATION_DATA: b"1"}
+    about: dict[int, object] = {Property.RESPONSE_TOPIC: "answers/shop", Property.CORRELATION_DATA: b"1"}
     return await _exchange(shop, lambda: shop.post("bank", body, about), count, at_once)
 
 

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from mqmesh.base.interchange import QUERY
@@ -91,10 +92,14 @@ async def session_from(port: int, calls: int, missing: dict[str, str], found: in
     print(f"  missing {', '.join(missing) or 'nobody'}: median {median:.2f} ms, p99 {late:.2f} ms")
 
 
+def copied(tables: Path, data: Path) -> None:
+    shutil.copy(tables, data)
+
+
 def of_homes(tables: Path, calls: int, homes: int) -> None:
     """Ask the first of so many brokers for sessions, with all there and with the last one stopped."""
     names = [f"home{number}" for number in range(homes)]
-    with brokers(names, [sys.executable], prepared=lambda data: shutil.copy(tables, data)) as (ports, processes):
+    with brokers(names, [sys.executable], prepared=partial(copied, tables)) as (ports, processes):
         print(f"a session, {homes} homes, {2 * calls * homes:,} hops")
         asyncio.run(session_from(ports[0], calls, {}, OF_SESSION * homes))
         processes[-1].terminate()
