@@ -13,6 +13,7 @@ from ..rules.routing import NO_RULES, Routing
 from ..rules.view import Content
 
 ANYBODY = "*"
+MOST_KNOWN = 10_000  # answers that are known
 MQTT, POLL, PUSH = "mqtt", "poll", "push"  # how a service gets its messages
 
 
@@ -92,12 +93,13 @@ class Registry:
     def __init__(self, services: Iterable[Service] = ()) -> None:
         self.services: Mapping[str, Service] = {one.name: one for one in services}
         self._of: dict[str | None, tuple[str, ...]] = {}  # user -> services, as far as they were asked for
+        self._reached: dict[tuple[str, str], Service | None] = {}  # sender and service; None: there is none for this sender
 
     def of(self, user: str | None) -> tuple[str, ...]:
         """The services that a user acts as."""
         found = self._of.get(user)
         if found is None:
-            if len(self._of) >= 10_000:
+            if len(self._of) >= MOST_KNOWN:
                 self._of.clear()
             found = self._of[user] = tuple(one.name for one in self.services.values() if one.is_spoken_for_by(user))
         return found
@@ -147,10 +149,22 @@ class Registry:
         if service.suspended:
             raise Refusal(Code.SUSPENDED, f"{sender} is suspended")
 
+    def _reached_by(self, sender: str, to: str) -> Service | None:
+        """A service, if it is there for a sender. Once asked, what is not there and what is closed take the same time."""
+        try:
+            return self._reached[sender, to]
+        except KeyError:
+            service = self.services.get(to)
+            if len(self._reached) >= MOST_KNOWN:
+                self._reached.clear()
+            open_to = service is not None and any(fits(one, sender) for one in service.callers)
+            found = self._reached[sender, to] = service if open_to else None
+            return found
+
     def check_reaches(self, sender: str, to: str) -> None:
         """Raise Refusal if a service gets nothing of another one. What it may not call does not exist for it."""
-        service = self.services.get(to)
-        if service is None or not any(fits(one, sender) for one in service.callers):
+        service = self._reached_by(sender, to)
+        if service is None:
             raise Refusal(Code.UNKNOWN_SERVICE, f"there is no service {to!r}", "name one that you may call")
         if service.suspended:
             raise Refusal(Code.SUSPENDED, f"{to} is suspended")
