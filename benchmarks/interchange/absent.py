@@ -79,7 +79,7 @@ class World:
         """What is there and another's, and what is not there."""
         call, session = self.large.call, self.large.session
         none, nobody = "0001ffffffffffff", f"0001{'f' * 28}"
-        to = {"recipients": BANKS[:1]}
+        to: dict[str, Any] = {"recipients": BANKS[:1]}
         return {
             "join a session": (self.refused(session=session, **to), self.refused(session=nobody, **to)),
             "join the session of a call": (self.refused(call=call, **to), self.refused(call=none, **to)),
