@@ -5,28 +5,28 @@ A closure takes the values of one message (`Values`) by the number of their look
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import patterns
 from .conditions import Condition, Leaf
 from .values import Value
-from .view import Budget, Content, Facts, Look, fact
+from .view import Budget, Content, Facts, Finder, Look
 
 
 class Values(dict[int, Any]):
     """What the rules of one service ask one message for, found when it is first asked for. Key: number of the look."""
 
-    def __init__(self, looks: tuple[Look, ...], content: Content, facts: Facts, budget: Budget) -> None:
-        self._looks = looks
+    __slots__ = ("_content", "_facts", "_finders", "budget")
+
+    def __init__(self, finders: Sequence[Finder], content: Content, facts: Facts, budget: Budget) -> None:
+        self._finders = finders
         self._content = content
         self._facts = facts
         self.budget = budget
 
     def __missing__(self, number: int) -> Value | None:
-        look = self._looks[number]
-        made = fact(self._facts, look) if look.path.source == "header" else self._content.value(look, self._looks)
-        self[number] = made
+        made = self[number] = self._finders[number](self._content, self._facts)
         return made
 
     def matches(self, pattern: Any, value: str) -> bool:
@@ -48,13 +48,13 @@ def _join(operator: str, tests: list[Test]) -> Test:
     if operator == "not":
         (only,) = tests
         return lambda values: not only(values)
-    if operator == "xor":
-        return lambda values: sum(test(values) for test in tests) % 2 == 1
     if len(tests) == 1:
         return tests[0]
     if len(tests) > 2:
-        return _of_all(tests) if operator == "and" else _of_any(tests)
+        return {"and": _of_all, "or": _of_any, "xor": _of_odd}[operator](tests)
     one, two = tests
+    if operator == "xor":
+        return lambda values: one(values) is not two(values)
     if operator == "and":
         return lambda values: one(values) and two(values)
     return lambda values: one(values) or two(values)
@@ -78,6 +78,16 @@ def _of_any(tests: list[Test]) -> Test:
         return False
 
     return test_any
+
+
+def _of_odd(tests: list[Test]) -> Test:
+    def test_odd(values: Values) -> bool:
+        odd = False
+        for test in tests:
+            odd = odd is not test(values)
+        return odd
+
+    return test_odd
 
 
 def _leaf(leaf: Leaf, number: Callable[[Look], int]) -> Test:

@@ -15,7 +15,7 @@ from .actions import ENDING, IN, OUT, Action, read_actions
 from .compiling import Test, Values, closure
 from .conditions import Condition, Leaf, leaves, read_condition
 from .values import Value
-from .view import LEAF, Budget, Content, Facts, Look
+from .view import LEAF, Budget, Content, Facts, Look, finder
 
 MOST_RULES = 10_000  # of one service
 _KEYS = frozenset(("name", "role", "when", "then"))
@@ -62,6 +62,7 @@ class RuleSet:
         self._tests: list[Test] = [closure(rule.condition, self._number) for rule in rules]
         self._costs = [LEAF * sum(1 for _ in leaves(rule.condition)) for rule in rules]
         self.looks = tuple(self._looks)
+        self._finders = [finder(look, lambda: self.looks) for look in self.looks]
         self._always, self._tables = self._index()
         self._always_cost = sum(self._costs[at] for at in self._always) + LEAF * len(self._tables)
 
@@ -86,7 +87,7 @@ class RuleSet:
         return always, [(self._looks[look], look.type == "list", dict(table)) for look, table in tables.items()]
 
     def values(self, content: Content, facts: Facts, budget: Budget) -> Values:
-        return Values(self.looks, content, facts, budget)
+        return Values(self._finders, content, facts, budget)
 
     def fired(self, values: Values) -> list[Rule]:
         """The rules that hold, in their sequence, up to one that ends it. Refusal: the budget is spent."""

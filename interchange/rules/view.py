@@ -6,7 +6,7 @@ What is large is parsed in another process, so that no message stops the loop: t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from lxml import etree
 
 from ..message import Message, Part
 from ..refusals import Code, Refusal
-from .paths import GROUPS, Path, XmlTree, character_data, walk_json
+from .paths import Path, XmlTree, character_data, walk_json
 from .values import CONVERT, Value
 
 LARGE = 1 << 18  # bytes of a part that is parsed here; a larger one is parsed in another process
@@ -70,12 +70,18 @@ class Facts:
     argument: Mapping[str, str] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
 
+    def said(self, name: str) -> Any:
+        """What the header says there; None: nothing."""
+        raw = self.values.get(name)
+        return None if raw == "" or raw == () else raw
+
 
 class Content:
     """The parts of one message, parsed at most once. known: what `extract` has found in large parts."""
 
     def __init__(self, message: Message, known: Mapping[Look, Value | None] | None = None, large: int = LARGE) -> None:
         self._message = message
+        self.body_is_large = len(message.body.data) > large
         self._known = known or {}
         self._large = large
         self._json: dict[str, Any] = {}
@@ -120,9 +126,17 @@ class Content:
             return ""
         return str(raw)[:255]
 
+    def body(self) -> Any:
+        """The body as JSON; None: it is none. It is not large."""
+        if "" not in self._json:
+            self._json[""] = parse_json(self._message.body.data)
+        return self._json[""]
+
     def _raw(self, path: Path, part: Part) -> Any:
         name = path.attachment
         if path.source == "json":
+            if not name:
+                return walk_json(self.body(), path.steps)
             if name not in self._json:
                 self._json[name] = parse_json(part.data)
             return walk_json(self._json[name], path.steps)
@@ -153,14 +167,43 @@ def typed(raw: Any, look: Look) -> Value | None:
     return CONVERT[look.type](raw)
 
 
-def fact(facts: Facts, look: Look) -> Value | None:
-    """The value of a look into the header."""
-    name = look.path.text
+Finder = Callable[["Content", Facts], "Value | None"]
+
+
+def finder(look: Look, neighbours: Callable[[], Iterable[Look]]) -> Finder:
+    """What finds the value of a look in a message. neighbours: see `Content.value`. The finder may raise NeedsValues."""
+    path, default, name = look.path, look.default, look.path.text
+    if path.source != "header":
+        if path.source == "json" and not path.attachment and look.type in CONVERT:
+            return _finder_in_body(look, neighbours)
+        return lambda content, facts: content.value(look, neighbours())
     group, _, rest = name.partition(".")
-    if group in GROUPS:
-        return typed((facts.argument if group == "argument" else facts.context).get(rest), look)
-    raw = facts.values.get(name)
-    return typed(None if raw == "" or raw == () else raw, look)
+    if group == "argument":
+        return lambda content, facts: typed(facts.argument.get(rest), look)
+    if group == "context":
+        return lambda content, facts: typed(facts.context.get(rest), look)
+    if look.type not in CONVERT:
+        return lambda content, facts: typed(facts.said(name), look)
+    convert = CONVERT[look.type]
+
+    def find(content: Content, facts: Facts) -> Value | None:
+        raw = facts.said(name)
+        return default if raw is None else convert(raw)
+
+    return find
+
+
+def _finder_in_body(look: Look, neighbours: Callable[[], Iterable[Look]]) -> Finder:
+    """The same for a place in a body of JSON, as most are."""
+    steps, default, convert = look.path.steps, look.default, CONVERT[look.type]
+
+    def find(content: Content, facts: Facts) -> Value | None:
+        if content.body_is_large:
+            return content.value(look, neighbours())
+        raw = walk_json(content.body(), steps)
+        return default if raw is None else convert(raw)
+
+    return find
 
 
 def plain_type(content_type: str) -> str:

@@ -286,7 +286,7 @@ SCENES = {
         places=(("docs/interchange.md", "Services in a directory"),),
         setup=f"cat > services.toml <<'END'\n{of('toml', 'docs/interchange.md', 'A first request')[1].text}\nEND\n"
         "export MQMESH_DIRECTORY_URL=http://127.0.0.1:8090\n",
-        edits={"serve 2> directory.log &": "serve --listen 127.0.0.1:8090"},
+        edits={"mqmesh directory serve": "mqmesh directory serve --listen 127.0.0.1:8090"},
         said=("registered 1 service", '"revision": 1', '"users"'),
     ),
 }
