@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mqmesh.base.interchange import INBOX
 from mqmesh.mqtt.packets import Connack, Connect, Suback, Subscribe, Subscription
 from support.directories import Directory
@@ -73,6 +74,7 @@ def test_an_interchange_in_transit_is_killed(tmp_path: Path) -> None:
         broker.end()
 
 
+@pytest.mark.slow
 def test_the_directory_is_killed(tmp_path: Path) -> None:
     """A service that it has registered before each kill is one for the interchange, and no exchange notices."""
     directory = Directory(f"sqlite:///{tmp_path / 'directory.db'}", tmp_path / "directory.log", ("--rate", "0"))
