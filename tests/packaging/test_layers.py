@@ -94,7 +94,7 @@ RANKS = {
         "calls faces registry",
         "rules",
         "message",
-        "deadlines identifiers reading windows",
+        "deadlines identifiers quota reading sessions windows",
         "refusals",
     ),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
