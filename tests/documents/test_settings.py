@@ -36,6 +36,7 @@ OTHERS = {  # what stands beside a part of a file: first words of the block -> a
     'listen = ["mqtts://0.0.0.0:8883", {': {**MEMBER, "tls": {"certificate": "tls/porto.crt", "key": "tls/porto.key", "ca": "tls/ca.crt"}},
     'listen = ["mqtt://127.0.0.1:1883", "wss': {"tls": {"certificate": "tls/porto.crt", "key": "tls/porto.key"}},
     'listen = ["mqtts://0.0.0.0:8883", "mqtt': {"name": "porto", "number": 1},
+    '[directory]\nurl = "http://127.0.0.1:8090"\nmesh': {"name": "porto", "number": 1, "interchange": {}, "data": "data"},
     "[directory]": MEMBER,
     '[queues.orders]\nstore = "postgresql': {**MEMBER, "data": "data"},
     "[queues": {"data": "data", "queues": {"orders-dead": {}}},
@@ -53,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("porto", "lyon"):
         made.broker(name)
     (tmp_path / "ca.crt").write_text((tmp_path / "tls" / "ca.crt").read_text())
-    for name in ("directory.secret", "orders.key", "metabroker.password", "site-12.password"):
+    for name in ("secret", "directory.secret", "orders.key", "metabroker.password", "site-12.password"):
         (tmp_path / name).write_text("0123456789abcdef0123456789abcdef\n")
         (tmp_path / name).chmod(0o600)
     (tmp_path / "site.creds").write_bytes(nkeys.encode_seed(bytes(32), nkeys.PREFIX_BYTE_USER))

@@ -133,7 +133,7 @@ def test_recipients_read_back_equal(tmp_path: Path) -> None:
 
 
 def test_an_interchange_reads_back_equal(tmp_path: Path) -> None:
-    settings = InterchangeSettings("", tmp_path / "services.toml", 60.0, 3600.0, 10, 20, HttpAddress("::1", 8090, True))
+    settings = InterchangeSettings("", tmp_path / "services.toml", 60.0, 3600.0, 10, 20, 30, 40, HttpAddress("::1", 8090, True))
     settings.push_networks = (ipaddress.ip_network("10.1.0.0/16"),)
     config = BrokerConfig(data=tmp_path, interchange=settings)
     broker_file.write(tmp_path / "b.toml", config)
