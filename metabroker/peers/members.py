@@ -58,6 +58,7 @@ class Member:
     where: its place, which has one metabroker at a time. site: name of the broker that it is inside of.
     reaches: its policy. sessions: by identifier. keys: how many sessions each has. count: of the changes of `sessions`; -1: not known.
     counted: whom it counts in. active: it answers. heard: how many of our beats we had heard when it last said something.
+    owed: homes that it has taken, and whose sessions it has not said.
     """
 
     number: int
@@ -71,6 +72,7 @@ class Member:
     counted: frozenset[int] = frozenset()
     active: bool = False
     heard: int = 0
+    owed: set[int] = field(default_factory=set)
 
     def begin(self, session: str, note: Note) -> None:
         """It has a session."""

@@ -270,6 +270,7 @@ class Roster:
                 self._heed(member, dict(said["moved"]))
                 if member.number in self._pending:  # it was only cut off, or slow, and now it is known what it has
                     self._settled(member.number)
+                self._settle_owed(member)
             case "begin" | "end" if member.count + 1 == said["count"]:
                 member.count += 1
                 if said["what"] == "end":
@@ -282,7 +283,11 @@ class Roster:
                 if member.count != said["count"]:
                     self._say("ask")
             case "took":
-                self._taken(int(said["home"]))
+                member.owed.add(int(said["home"]))
+                if said.get("count", member.count) == member.count >= 0:  # earlier releases say none
+                    self._settle_owed(member)
+                else:  # its words that it has begun their sessions were not heard: its state says so
+                    self._say("ask")
             case "ask":
                 self._state()
 
@@ -483,8 +488,14 @@ class Roster:
 
     def took_home(self, number: int) -> None:
         """Its sessions are ours now."""
-        self._say("took", home=number)
+        self._say("took", home=number, count=self.me.count)
         self._taken(number)
+
+    def _settle_owed(self, member: Member) -> None:
+        """It is known which sessions a member has: those of the homes that it has taken, too."""
+        owed, member.owed = member.owed, set()
+        for home in owed:
+            self._taken(home)
 
     def _taken(self, number: int) -> None:
         self._homes_found.discard(number)

@@ -288,6 +288,32 @@ def test_requests_for_sessions_of_a_dead_one_wait_until_somebody_has_them() -> N
     assert not any(three.roster.session(session, request) for session in (own, older))
 
 
+def test_requests_wait_until_the_new_owner_has_said_which_sessions_it_has() -> None:
+    """It may have said that it begins them while it did not know of us, or before we heard it."""
+    bus = Bus(12)
+    one, two, three = (bus.add(number) for number in (1, 2, 3))
+    for place in bus.places:
+        place.roster.share()
+        place.roster.found(set())
+    bus.run(1)
+    session = one.roster.new_session(bytes(RANDOM))
+    one.roster.begin(session, "c", key_of(FAR, account_of(*ANY)), True)
+    one.say()
+    bus.run(0.2)
+    one.alive = False
+    bus.run((SILENT + 3) * BEAT)
+    request = Request(session, b"", {})
+    three.take(request)
+    two.roster.begin(session, "c", key_of(FAR, account_of(*ANY)), True)
+    two.roster.take()  # nobody hears it
+    two.roster.took_home(1)
+    two.say()
+    bus.run(0.3)
+    assert not three.roster.session(session, request), "there is such a session, and its owner answers"
+    assert session in three.roster.members[2].sessions
+    assert not three.roster.again
+
+
 def shared(seed: int) -> tuple[Place, Place, str]:
     """Two with a database; the first one has a durable session of `c`."""
     bus = Bus(seed)
