@@ -35,6 +35,7 @@ class Receivers:
         self.ports = {kind: free_port() for kind in (*KINDS, "good", "forbidden")}
         self.came: Callable[[], None] = lambda: None
         self.counts = dict.fromkeys(self.ports, 0)
+        self._never = asyncio.Event()  # what those that hang wait for
 
     async def start(self) -> None:
         for kind, port in self.ports.items():
@@ -58,7 +59,7 @@ class Receivers:
             case "good":
                 self.came()
             case "hangs":
-                await asyncio.Event().wait()
+                await self._never.wait()
             case "refuses":
                 status = "403 Forbidden"
             case "slow":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .shared import ShareGroup
 
 SHARED = 10_000  # targets of topics that may share one `Recipients`
-NOBODY: frozenset[Recipient] = frozenset()
+NO_SESSIONS: frozenset[Recipient] = frozenset()
 
 # Answers requests to the broker: whether somebody got the answers; or, for each request, why it is refused (None: it is not).
 Service = Callable[["Connection", "Batch", "PublishProperties | None"], "bool | list[str | None]"]
@@ -256,7 +256,7 @@ class Route:
         self.dimension = ""
         self.tally = 0
         self.plain = not shares and all(target.plain for target in targets)
-        self.choosy = NOBODY if self.plain else frozenset([target.session for target in targets if target.others is not None])
+        self.choosy = NO_SESSIONS if self.plain else frozenset([target.session for target in targets if target.others is not None])
         self.as_published = any(target.retain_as_published for target in targets)
 
     @property

@@ -567,10 +567,15 @@ class Node:
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
         journal = self._core.journal
-        due = earliest(self._relay.due, self._retained.deadline)
-        held = earliest(self._dispatch.custody.next_deadline(), self._dispatch.pager.next_deadline())
-        own = earliest(held, None if journal is None else journal.others.due)
-        return earliest(own, earliest(due, self._members.next_deadline()))
+        deadlines = (
+            self._relay.due,
+            self._retained.deadline,
+            self._dispatch.custody.next_deadline(),
+            self._dispatch.pager.next_deadline(),
+            None if journal is None else journal.others.due,
+            self._members.next_deadline(),
+        )
+        return min([one for one in deadlines if one is not None], default=None)
 
     def handle_timer(self, now: float) -> None:
         """Receipts go with the next `take`, what was learned of others with the next `records`; messages expire; brokers that are away
@@ -685,13 +690,6 @@ class Node:
             self._dispatch.committed(mark)
             self._retained.committed(mark)
             core.stirred = core.stirred or bool(core.actions) or self._dispatch.wants_flush
-
-
-def earliest(one: float | None, other: float | None) -> float | None:
-    """The earlier of two deadlines."""
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
 
 
 def _topic_at(data: bytes, position: int) -> int:

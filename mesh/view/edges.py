@@ -92,7 +92,11 @@ class Edges:
             return
         if before is not None:
             self.lost = True
-            del self._used[incarnation], self.of[before.one][incarnation], self.of[before.other][incarnation]
+            del self._used[incarnation]
+            for key in (before.one, before.other):
+                del self.of[key][incarnation]
+                if not self.of[key]:
+                    del self.of[key]
         if now is not None:
             self._used[incarnation] = now
             self.gained.append(now)

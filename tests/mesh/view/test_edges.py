@@ -44,6 +44,7 @@ def test_record_by_record_and_at_once(changes: list[tuple[Key, list[LinkEntry] |
         found, policies = at_once(records)
         shown = {(*sorted((end, other)), inc, cost) for end, links_of in edges.of.items() for inc, (other, cost) in links_of.items()}
         assert (shown, edges.policies) == (found, policies)
+        assert all(edges.of.values()), "an end without links stays"
         gained, lost = edges.taken()
         assert {(edge.one, edge.other, edge.cost) for edge in gained} == {(one, other, cost) for one, other, _, cost in found - before}
         assert lost == bool(before - found)
