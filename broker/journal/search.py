@@ -163,7 +163,8 @@ class Search:
         condition = self._condition(query)
         if condition is None:
             return []
-        table = self._read(segments, opened, condition, [*_ID, "count", "published"])
+        names = [*_ID, "count", "published"]
+        table = self._read(segments, [one.table.filter(condition) for one in opened], condition, names)
         table = table.sort_by([("published", "descending"), ("sequence", "descending")])
         found: dict[MessageId, None] = {}
         columns = [table.column(name).to_pylist() for name in (*_ID, "count")]
@@ -221,15 +222,16 @@ class Search:
             parts.append(which & (pc.field("sequence") > low - LONGEST_RUN) & (pc.field("sequence") <= high))
         reach = pc.field("sequence") + pc.field("count")
         lowest = min(message.sequence for message in messages)
-        opened = [part for part in opened if any(map(part.may_hold, messages))]
-        table = self._read(segments, opened, reduce(or_, parts) & (reach > lowest))
+        near = [_near(part.table, spans) for part in opened if any(map(part.may_hold, messages))]
+        table = self._read(segments, near, reduce(or_, parts) & (reach > lowest))
         return only(expand(table), messages).sort_by([("time", "ascending"), ("broker", "ascending"), ("event", "ascending")])
 
-    def _read(self, segments: list[Segment], opened: list[Part], condition: Any, columns: list[str] | None = None) -> Any:
+    def _read(self, segments: list[Segment], opened: list[Any], condition: Any, columns: list[str] | None = None) -> Any:
+        """What holds a condition in closed segments, and what was chosen of the open ones, in one table."""
         import pyarrow as pa
 
         names = columns or arrow_schema().names
-        tables = [one.table.filter(condition).select(names) for one in opened]
+        tables = [one.select(names) for one in opened]
         if segments:
             try:
                 tables.append(self._dataset(segments).to_table(columns=names, filter=condition))
@@ -258,6 +260,23 @@ class Search:
         return ds.dataset(
             [fs._strip_protocol(path) for path in paths], schema=arrow_schema(), format="parquet", partitioning=None, filesystem=fs
         )
+
+
+def _near(table: Any, spans: Mapping[tuple[int, int, int], list[int]]) -> Any:
+    """The rows of an open segment that may be events of some messages, as the condition of `_events` says it of closed ones.
+
+    With numpy, because pyarrow's own filter starts threads: 0.1 ms for 2,000 rows instead of 1.0. spans: origin, epoch and stream ->
+    sequences.
+    """
+    import numpy
+    import pyarrow as pa
+
+    origin, epoch, stream, sequence, count = (table.column(name).to_numpy() for name in (*_ID, "count"))
+    keep = numpy.zeros(table.num_rows, dtype=bool)
+    for key, sequences in spans.items():
+        reaches = (sequence <= max(sequences)) & (sequence + count > min(sequences))
+        keep |= (origin == key[0]) & (epoch == key[1]) & (stream == key[2]) & reaches
+    return table.take(pa.array(numpy.flatnonzero(keep)))
 
 
 def only(table: Any, messages: Iterable[MessageId]) -> Any:
