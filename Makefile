@@ -85,6 +85,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.trials.spark_kill --kills 10 --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.streaming_kill --kills 20 --events 40000 --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.faults --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.blackhole --rounds $$((2 * $(ROUNDS))) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.worst_address

@@ -18,9 +18,9 @@ DISCONNECT. What is accepted in which state stands in one table, `_TABLE`.
 
 Afterwards the machine hands on the PUBLISH packets as they come, cut at packet boundaries only (mesh/link/splitter.py), and
 keeps PINGREQ, PINGRESP and DISCONNECT to itself. Unlike an MQTT server the acceptor pings as well: each end sends a
-PINGREQ three times per `silence`, whatever else it sends, and takes the link for broken when not one byte has come for
-`silence` seconds. A timer that is handled late by more than a ping's interval means that this process was held up, not
-the peer: the peer then gets one more interval.
+PINGREQ five times per `silence`, whatever else it sends, and takes the link for broken when not one byte has come for
+`silence` seconds. So a peer with nothing to send may stand still for four fifths of it. A timer that is handled late by more than a
+ping's interval means that this process was held up, not the peer: the peer then gets two more intervals.
 
 Invariants
 - LinkUp comes only after the peer's proof over both hellos, and at most once; LinkData only between LinkUp and LinkClosed;
@@ -69,6 +69,7 @@ _VERSION = 5
 _PINGREQ, _PINGRESP = b"\xc0\0", b"\xd0\0"
 _TLS_ALERT = b"\x15\3"  # how an answer begins where TLS is spoken
 _NO_BROKER = "; is it an mqmesh broker with a mesh?"
+_PINGS = 5  # in each `silence`
 _NAMES_SHOWN = 5  # of a certificate, in texts
 _SMOOTH = 8  # one part of so many of the round trip is the last ping's
 _LARGEST_HANDSHAKE = 8192  # bytes of one handshake packet: some hundred are usual
@@ -364,7 +365,7 @@ class Link:
         self.state = State.UP
         ends = (self._hello, self._peer_hello) if self.dialled else (self._peer_hello, self._hello)
         self.incarnation = hello.incarnation(self._key, *ends)
-        self._tick = self._heard + self._config.silence / 3
+        self._tick = self._heard + self._config.silence / _PINGS
         self._events.append(LinkUp(self.peer, self.incarnation))
 
     # the checks of a handshake
@@ -521,9 +522,9 @@ class Link:
         return False
 
     def _keep_alive(self, now: float) -> None:
-        interval = self._config.silence / 3
+        interval = self._config.silence / _PINGS
         if now - min(self._tick, self._heard + self._config.silence) > interval:  # this process was held up: what has come is still unread
-            self._heard = max(self._heard, now - 2 * interval)
+            self._heard = max(self._heard, now + 2 * interval - self._config.silence)
         if now >= self._heard + self._config.silence:
             text = f"{self.identity} heard nothing from {self._peer_text()} for {self._config.silence:g} s"
             self._refuse(Reason.KEEP_ALIVE_TIMEOUT, text)

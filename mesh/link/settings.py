@@ -45,7 +45,7 @@ class LinkConfig:
     from, for texts. channel: what the link runs over. brokers: name -> number of all that are let in, None for any. lowest: version of
     the mesh protocol that is still spoken. form: of the dialler's hello, 2 for a peer that has refused 3."""
 
-    silence: float = 0.9
+    silence: float = 0.8
     handshake: float = 10.0
     largest: int = 268_435_460
     number: int | None = None

@@ -254,7 +254,7 @@ class MeshSettings:
     key: str = field(default="", repr=False)
     mode: str = "routed"
     peers: list[PeerSettings] = field(default_factory=list)
-    silence: float = 0.9
+    silence: float = 0.8
     retry_first: float = 0.1
     retry_last: float = 5.0
     auth: str = "key"
@@ -303,7 +303,7 @@ class MeshSettings:
             managers=section.strings("managers", [], 'give names of brokers, as ["porto", "lyon"]') if section.has("managers") else None,
             lowest_protocol=section.whole("lowest_protocol", OLDEST, PROTOCOL, OLDEST),
             mode=section.choice("mode", MODES, "routed"),
-            silence=section.seconds("silence", 0.1, 3600, 0.9),
+            silence=section.seconds("silence", 0.1, 3600, 0.8),
             retry_first=section.seconds("retry_first", 0.01, 3600, 0.1),
             retry_last=section.seconds("retry_last", 0.01, 3600, 5.0),
             retained_compare=section.seconds("retained_compare", 0.1, 86_400, 30.0),

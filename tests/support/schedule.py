@@ -49,6 +49,7 @@ SECONDS = {
     "broker/queues/test_carry.py": 40,
     "faults/test_rolling_upgrade.py": 30,
     "faults/test_copies.py": 30,
+    "faults/test_blackhole.py": 15,
     "faults/test_two_homes.py": 25,
     "mqtt/test_bounds.py": 20,
     "broker/publish/test_parse.py": 20,

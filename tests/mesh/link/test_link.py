@@ -562,6 +562,17 @@ def test_an_idle_link_lives_on_pings() -> None:
     assert all(end.state is State.UP for end in ends)
 
 
+def test_a_peer_with_nothing_to_send_may_stand_still_for_four_fifths_of_the_silence() -> None:
+    for stop in range(100):
+        ends = list(up_pair())
+        begin = 5.0 + stop / 100
+        run(ends, 0.0, begin, 0.001)
+        while (deadline := ends[0].next_deadline()) is not None and deadline < begin + 0.63:  # nothing comes from the other end
+            assert ends[0].handle_timer(deadline) == []
+        ends[0].receive(b"\xd0\0", begin + 0.63)
+        assert ends[0].state is State.UP, stop
+
+
 @pytest.mark.parametrize("delay", [0.05, 0.2])  # 0.4 s there and back are longer than from one ping to the next
 def test_the_round_trip_is_measured_by_pings(delay: float) -> None:
     ends = list(up_pair())
@@ -580,11 +591,11 @@ def test_silence_ends_a_link_in_time() -> None:
     ends = list(up_pair())
     events = run(ends, 0.0, 10.0, 0.0, deaf=True)
     assert [(i, event.reason) for _, i, event in events] == [(0, Reason.KEEP_ALIVE_TIMEOUT), (1, Reason.KEEP_ALIVE_TIMEOUT)]
-    assert all(at == pytest.approx(0.9) for at, _, _ in events)
-    assert events[0][2].text == "lyon (number 4) heard nothing from porto (number 3) for 0.9 s"
+    assert all(at == pytest.approx(0.8) for at, _, _ in events)
+    assert events[0][2].text == "lyon (number 4) heard nothing from porto (number 3) for 0.8 s"
 
 
-@given(st.lists(st.floats(0.01, 0.85), min_size=1, max_size=30))
+@given(st.lists(st.floats(0.01, 0.75), min_size=1, max_size=30))
 def test_any_byte_counts_as_life(gaps: list[float]) -> None:
     _, end = up_pair()
     now = 0.0
@@ -599,7 +610,7 @@ def test_any_byte_counts_as_life(gaps: list[float]) -> None:
         closed = end.handle_timer(deadline)
         last = deadline
     assert isinstance(closed[0], LinkClosed)
-    assert last == pytest.approx(now + 0.9)
+    assert last == pytest.approx(now + 0.8)
 
 
 def test_a_process_that_was_held_up_hears_its_peer_out_before_it_judges() -> None:
@@ -614,7 +625,7 @@ def test_a_process_that_was_held_up_hears_its_peer_out_before_it_judges() -> Non
         times.append(deadline)
         events = end.handle_timer(deadline)
     assert isinstance(events[0], LinkClosed)
-    assert times[-1] == pytest.approx(60.3)
+    assert times[-1] == pytest.approx(60.32)
 
 
 def test_a_handshake_that_stalls_ends() -> None:
