@@ -37,6 +37,10 @@ exec "{java}" "$@"
 """
 # ParallelGC takes a sixth less processor time than G1 here. The rest of the memory of a JVM is bounded too, so that it stays near its heap.
 _JVM = "-XX:+UseParallelGC -XX:MaxDirectMemorySize=256m -XX:ReservedCodeCacheSize=160m -Xss2m"
+# The second compiler begins after ten times as many calls as by default. It needs the cores of the jobs, mostly for code that Spark
+# soon throws away: 14 s of processor time instead of 29 for 50 million events, and 63 s in all instead of 68.
+_JVM += " -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+_JVM += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 # For small journals: a JVM that compiles once and quickly. The better code of its second compiler would not pay before the end.
 _QUICK = "-XX:TieredStopAtLevel=1"
 SMALL = 2_000_000  # events

@@ -2,7 +2,8 @@
 benchmarks.pipeline`.
 
 Both write Parquet files. Each runs in a process of its own with two threads; Spark's driver has 1 GiB. Memory is the resident memory of
-the process and its children together, looked at every 50 ms. The time of Spark's start is shown apart.
+the process and its children together, looked at every 50 ms; what they share counts once, because a JVM that starts a program is two for a
+moment. The time of Spark's start is shown apart.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _watch(pid: int, peak: list[int], spent: list[float]) -> None:
             if parent.status() == psutil.STATUS_ZOMBIE:
                 return
             for one in (parent, *parent.children(recursive=True)):
-                resident += one.memory_info().rss
+                resident += one.memory_full_info().pss
                 processor += sum(one.cpu_times()[:2])
         except psutil.Error:
             pass
