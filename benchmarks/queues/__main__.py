@@ -89,8 +89,8 @@ def run(
         for member in members:
             held[member] = queue.take(member, PREFETCH, int(time.time() * 1000))
             for one in held[member]:
-                assert len(store.payloads(one.part.block)[one.start : one.start + one.length]) == one.length
-                store.served(one.part.block)
+                assert len(store.bodies.payloads(one.part.block)[one.start : one.start + one.length]) == one.length
+                store.bodies.served(one.part.block)
     return done, commits
 
 

@@ -116,7 +116,7 @@ class Kept:
 
     def _payload(self, store: LogStore, block: Block, at: int) -> bytes:
         try:
-            return store.payload(block, at)
+            return store.bodies.payload(block, at)
         except (Damaged, OSError) as error:
             raise UsageError(f"message {block.first + at} cannot be read: {error}") from None
 

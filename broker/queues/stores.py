@@ -415,16 +415,16 @@ class Stores:
         return f"messages of {', '.join(group)} are in several stores: move them first" if len(found) > 1 else None
 
     def payloads(self, queue: Queue, block: Block) -> list[bytes]:
-        """See `LogStore`."""
-        return block.payloads if block.payloads is not None else self.of(queue).payloads(block)
+        """See `Bodies`."""
+        return block.payloads if block.payloads is not None else self.of(queue).bodies.payloads(block)
 
     def served(self, queue: Queue, block: Block) -> None:
-        """See `LogStore`."""
-        self.of(queue).served(block)
+        """See `Bodies`."""
+        self.of(queue).bodies.served(block)
 
     def forget(self, queue: Queue, block: Block) -> None:
-        """See `LogStore`."""
-        self.of(queue).forget(block)
+        """See `Bodies`."""
+        self.of(queue).bodies.forget(block)
 
     def history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move]]]:
         """See `LogStore`."""
@@ -450,7 +450,7 @@ class Stores:
     @property
     def resident(self) -> int:
         """Bytes of payloads in memory, and of the log that is there."""
-        return sum(store.resident for store in self.here.values()) + self._memory.held
+        return sum(store.bodies.resident for store in self.here.values()) + self._memory.held
 
     def touched(self) -> Iterator[Queue]:
         """The queues in which something is new."""

@@ -29,13 +29,13 @@ from ..core.rules import Rules
 from ..core.stock import Dead, Move
 from . import segments
 from .batch import Batch
+from .bodies import Bodies
 from .carry import CARRY_BYTES, Carry, End
 from .claims import Claims
 from .dead import dead_meta
 from .format import (
     FRAME,
     Claim,
-    Damaged,
     Moves,
     Name,
     Next,
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from ..moving.copying import Chunk
 
 SEGMENT_BYTES = 32 << 20
-RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
 MOST_QUEUES = 65_535
 LOOKS = 3  # at the history of a message, while segments go
 SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
@@ -71,7 +70,7 @@ _MEMBER_OF = itemgetter(3)  # of a Move
 class LogStore:
     """See the module. folder: of the log. durability: "fsync" or "os". say: is told of damage, one line each. kind: of the store.
 
-    queues: by name. resident: bytes of payloads in memory. full: why nothing can be put, None: it can. parcels: those that the log brought
+    queues: by name. bodies: payloads, in memory or not. full: why nothing can be put, None: it can. parcels: those that the log brought
     when it was opened. carry: what is on its way from the oldest segment to the end. trim_soon: it is there, and the segment may go.
     may_go: asked before a segment goes, with the time when its retention was over. where: the segments; None: those of the kind.
     held: asked before messages are given to members: whether no other broker can have the store.
@@ -91,7 +90,6 @@ class LogStore:
         self.folder = folder
         self.say = say
         self.queues: dict[str, Queue] = {}
-        self.resident = 0
         self.full: str | None = None
         self.parcels: set[bytes] = set()
         self.carry: Carry | None = None
@@ -101,6 +99,7 @@ class LogStore:
         self._numbers: dict[int, Queue] = {}
         self.touched: dict[Queue, None] = {}
         self._segments: dict[int, Segment] = {}
+        self.bodies = Bodies(self._where, self._segments)
         self._current: Segment | None = None
         self._named: set[tuple[int, int]] = set()  # what the current segment names: queue, and member or 0
         self._commit = 1
@@ -264,7 +263,7 @@ class LogStore:
     def gather(self, now: int) -> Batch | None:
         """What is to be written, as one commit; None: nothing is. Raises Damaged, OSError: the payload of a dead letter cannot be read."""
         buried = [(queue, queue.dead) for queue in self._touched() if queue.dead]
-        bodies_of = [[self.payloads(one.block)[one.at] for one in dead] for _, dead in buried]  # before anything is done with them
+        bodies_of = [[self.bodies.payloads(one.block)[one.at] for one in dead] for _, dead in buried]  # before anything is done with them
         for (queue, dead), found in zip(buried, bodies_of, strict=True):
             queue.dead = []
             self._bury(queue, dead, found, now)
@@ -441,16 +440,13 @@ class LogStore:
             if self.carry is not None:
                 self.carry.know(batch.made)
         for queue in self._touched():
-            self.resident -= queue.freed
+            self.bodies.resident -= queue.freed
             queue.freed = 0
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
             segment.note(queue.number, block.first, block.first + block.count - 1)
             segment.marks_of(queue.number).put(block.first, block.at, batch.offset)
-            if self.resident + block.size > RESIDENT_BYTES:
-                block.payloads = None
-            else:
-                self.resident += block.size
+            self.bodies.keep(block)
             queue.committed(block, now)
         for queue, moves in batch.moves:
             segment.note_moves(queue.number, moves)
@@ -480,7 +476,7 @@ class LogStore:
             segment.marks_of(piece.queue.number).carry(block.first, block.first + block.count - 1, batch.offset)
             source.open -= block.left
             if block.payloads is not None:
-                self.resident -= block.size
+                self.bodies.resident -= block.size
             piece.queue.thin(block, piece.runs, piece.place)
         if not batch.carry.left:
             self.carry = None
@@ -518,34 +514,6 @@ class LogStore:
             with suppress(OSError):
                 if self._where.set_aside():
                     self.full = None
-
-    # ---- bodies
-
-    def payloads(self, block: Block) -> list[bytes]:
-        """The payloads of a block, from memory or from the log. Raises Damaged, OSError."""
-        if block.payloads is None:
-            assert block.place is not None
-            block.payloads = self._read_payloads(block)
-            self.resident += block.size
-        return block.payloads
-
-    def _read_payloads(self, block: Block) -> list[bytes]:
-        assert block.place is not None
-        if block.place.segment not in self._segments:
-            raise Damaged(f"segment {block.place.segment} is gone: its retention is over")
-        return block.payloads_in(segments.read_body(self._where, block.place))
-
-    def served(self, block: Block) -> None:
-        """If nobody is to get messages of a block now, its payloads leave memory."""
-        if block.payloads is not None and block.place is not None and not any(part.clean for part in block.parts):
-            block.payloads = None
-            self.resident -= block.size
-
-    def forget(self, block: Block) -> None:
-        """Payloads that were read to be looked at leave memory."""
-        if block.payloads is not None and block.place is not None:
-            block.payloads = None
-            self.resident -= block.size
 
     # ---- segments that nobody needs
 
@@ -702,13 +670,6 @@ class LogStore:
     def reader(self, queue: Queue) -> Reader:
         """What reads a queue by position or time, messages at an end too."""
         return Reader(queue.number, queue.names, self._segments, self._where)
-
-    def payload(self, block: Block, at: int) -> bytes:
-        """The payload of a message that was read from the log. Raises Damaged, OSError."""
-        assert block.place is not None
-        if block.payloads is None:
-            block.payloads = self._read_payloads(block)
-        return block.payloads[at]
 
     def history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move]]]:
         """The block of a position as it was put, and all moves of that message up to now, in order; in steps.

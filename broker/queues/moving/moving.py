@@ -270,8 +270,8 @@ class Moving:
             for block in (*one.queue.blocks.values(), *one.queue.kept.values()):
                 block.place = places[one.to, block.first]
                 moved += block.size if block.payloads is not None else 0
-            source.resident -= moved
-            target.resident += moved
+            source.bodies.resident -= moved
+            target.bodies.resident += moved
             target.adopt(one.queue, one.to, one.epoch, self._begin)
             self._set_committer(one.queue, self._into)
         target.parcels |= source.parcels

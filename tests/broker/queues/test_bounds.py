@@ -241,11 +241,11 @@ def test_bodies_of_what_expires_or_is_withdrawn_leave_memory(tmp_path: Path) -> 
     queue.put([bytes(1000)] * 3, Meta("shop"), 1)
     queue.put([bytes(500)], Meta("shop"), 1, life=100)
     commit()
-    assert store.resident == 3500
+    assert store.bodies.resident == 3500
     first, second = queue.blocks.values()
     queue.withdraw(first, 0, 3, 2)
     queue.handle_timer(1000)
     commit()
     assert not queue.blocks
-    assert (store.resident, first.payloads, second.payloads) == (0, None, None)
+    assert (store.bodies.resident, first.payloads, second.payloads) == (0, None, None)
     store.close()

@@ -87,7 +87,7 @@ def waiting(store: LogStore, name: str = "orders") -> dict[int, tuple[Any, ...]]
             for at in range(start, start + count):
                 tries = [part.tries(at) for part in block.parts if part.states[at] in OPEN_BYTES]
                 now = standing(queue, block, at)
-                found[block.first + at] = now, tries, store.payloads(block)[at], block.meta(at), block.key, block.at
+                found[block.first + at] = now, tries, store.bodies.payloads(block)[at], block.meta(at), block.key, block.at
     return found
 
 
@@ -286,7 +286,7 @@ def test_what_happens_while_it_is_carried_counts(tmp_path: Path, monkeypatch: py
     store.write(batch)
     queue.settle(member, first.part, first.start, 1, Subscriber.DONE, 3)  # while it is written
     store.applied(batch, 3)
-    assert store.payloads(first.part.block) == [b"old-0", b"old-1", b"old-2", b"old-3"]
+    assert store.bodies.payloads(first.part.block) == [b"old-0", b"old-1", b"old-2", b"old-3"]
     queue.give_back(member, first.part, first.start + 1, 1, 4)
     commit(store, 4)
     carry(store)

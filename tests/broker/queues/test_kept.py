@@ -44,7 +44,8 @@ def all_of(store: LogStore, begin: int = 1, most: int = 7) -> tuple[list[tuple[i
     while at is not None:
         page = store.reader(queue).page(at, most, queue.next)
         assert page.more is None or page.more > at, "each page goes on"
-        here = [(one.block.first + index, store.payload(one.block, index)) for one in page.found for index in range(one.start, one.stop)]
+        indexes = ((one.block, index) for one in page.found for index in range(one.start, one.stop))
+        here = [(block.first + index, store.bodies.payload(block, index)) for block, index in indexes]
         assert len(here) <= most
         found, at, pages = found + here, page.more, pages + 1
     return found, pages

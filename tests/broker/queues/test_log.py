@@ -53,7 +53,7 @@ def snapshot(store: LogStore) -> dict[str, dict[int, Any]]:
                 here[block.first + at] = (
                     now.publisher,
                     None if held else ended,
-                    store.payloads(block)[at],
+                    store.bodies.payloads(block)[at],
                     block.meta(at),
                     block.key.priority,
                 )
@@ -191,7 +191,7 @@ def test_a_changed_body_is_told_when_it_is_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"message", b"massage"))
     again = opened(tmp_path)
     with pytest.raises(ValueError, match="are not what was written"):
-        again.payloads(again.queues["orders"].blocks[1])
+        again.bodies.payloads(again.queues["orders"].blocks[1])
 
 
 def test_disk_full_put_is_refused_and_done_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_old_segments_go_when_nobody_needs_them(tmp_path: Path) -> None:
     assert not store.trim(11_000)
     block, moves = ended(store.history(queue, 7))
     assert block is not None
-    assert store.payloads(block) == [b"%0500d" % 6]
+    assert store.bodies.payloads(block) == [b"%0500d" % 6]
     assert [Subscriber(move.state) for move in moves] == [Subscriber.GET, Subscriber.DONE]
     assert store.trim(13_000) == 5
     assert len(list(tmp_path.glob("*.queue"))) == 1
@@ -260,15 +260,15 @@ def test_bodies_leave_memory_when_they_are_served(tmp_path: Path) -> None:
     member = queue.join("a")
     queue.put([b"1", b"2"], Meta("shop"), 1)
     commit(store)
-    assert store.resident == 2
+    assert store.bodies.resident == 2
     (one,) = queue.take(member, 1, 1)
-    store.served(one.part.block)
-    assert store.resident == 2
+    store.bodies.served(one.part.block)
+    assert store.bodies.resident == 2
     (two,) = queue.take(member, 1, 1)
-    store.served(two.part.block)
-    assert store.resident == 0
+    store.bodies.served(two.part.block)
+    assert store.bodies.resident == 0
     queue.leave(member, 1)
-    assert store.payloads(one.part.block) == [b"1", b"2"]
+    assert store.bodies.payloads(one.part.block) == [b"1", b"2"]
 
 
 WORKER = """
@@ -355,7 +355,7 @@ def test_a_crash_at_the_last_delivery_makes_a_dead_letter(tmp_path: Path) -> Non
     store = opened(tmp_path)
     commit(store)
     assert not store.queues["orders"].blocks
-    assert [store.payloads(block) for block in store.queues["dead"].blocks.values()] == [[b"poison"]]
+    assert [store.bodies.payloads(block) for block in store.queues["dead"].blocks.values()] == [[b"poison"]]
     store.close()
 
 
@@ -372,5 +372,5 @@ def test_what_is_put_while_a_commit_fails_is_not_put_either(tmp_path: Path) -> N
     for payload in (b"1", b"2"):
         queue.put([payload], Meta("shop"), 1)
     commit(store)
-    assert [store.payloads(block) for block in queue.blocks.values()] == [[b"1", b"2"]]
+    assert [store.bodies.payloads(block) for block in queue.blocks.values()] == [[b"1", b"2"]]
     store.close()

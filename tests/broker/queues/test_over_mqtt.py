@@ -374,8 +374,8 @@ async def test_what_comes_back_here_and_there_is_read_from_the_log_once(tmp_path
         await a.subscribe("$queue/orders", qos=1)
         found = await a.messages(20, acknowledge=False)
         store = site.broker.site.queues.store.here["log"]  # type: ignore[union-attr]
-        read, read_from_log = [], store._read_payloads
-        monkeypatch.setattr(store, "_read_payloads", lambda block: read.append(block.first) or read_from_log(block))
+        read, read_from_log = [], store.bodies._read
+        monkeypatch.setattr(store.bodies, "_read", lambda block: read.append(block.first) or read_from_log(block))
         a.send(*[Puback(one.packet_id) for one in found[::2]])
         await a.nothing()
         await b.subscribe("$queue/orders", qos=1)

@@ -217,9 +217,9 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, name: str) -> Non
             pass
         queue.put([b"2"], Meta("shop"), 1)
         assert commit(store)
-        assert store.payloads(queue.blocks[1]) == [b"1"]
+        assert store.bodies.payloads(queue.blocks[1]) == [b"1"]
         queue.blocks[1].payloads = None
-        assert store.payloads(queue.blocks[1]) == [b"1"]
+        assert store.bodies.payloads(queue.blocks[1]) == [b"1"]
         store.close()
         again = opened(tmp_path, kind=running.url)
         assert [one[2] for one in waiting(again).values()] == [b"1", b"2"]

@@ -100,7 +100,7 @@ class Log:
         while at is not None:
             page = self.store.reader(self.orders).page(at, 100, self.orders.next)
             for one in page.found:
-                found += [(one.block.first + index, self.store.payload(one.block, index)) for index in range(one.start, one.stop)]
+                found += [(one.block.first + index, self.store.bodies.payload(one.block, index)) for index in range(one.start, one.stop)]
             at = page.more  # type: ignore[assignment]
         return found
 
