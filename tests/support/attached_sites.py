@@ -133,8 +133,7 @@ class Listener(Worker):
 
     def wait_for(self, expected: set[tuple[str, bytes]]) -> None:
         try:
-            while not expected <= set(self.seen):
-                before = len(self.seen)
+            while (before := len(self.seen)) < len(expected) or not expected <= set(self.seen):  # counted first: more may come meanwhile
                 wait_until(lambda before=before: len(self.seen) > before, PATIENCE, "more messages")  # type: ignore[misc]
         except AssertionError:
             lost = sorted(expected - set(self.seen), key=lambda one: (one[0], int(one[1])))
