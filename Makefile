@@ -91,6 +91,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.trials.worst_address
 	$(BIN)/python -m benchmarks.trials.recipients
 	$(BIN)/python -m benchmarks.trials.recipients --kill --rounds $(KILLS) --seed $(SEED) --rate 300
+	$(BIN)/python -m benchmarks.trials.hijack --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.clones --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode recipients --seeds $(SEEDS) --start $(SEED)

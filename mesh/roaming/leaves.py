@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from . import wire
 from .memory import Memory
+from .names import Leaving
 from .places import Leave, encode_leave
 from .port import Port
 from .wire import Key
@@ -21,12 +22,12 @@ class Leaves:
     def __init__(self, port: Port, memory: Memory) -> None:
         self._port = port
         self._memory = memory
-        self.of: dict[str, list[Leave]] = {}
+        self.of = Leaving()
 
     def begin(self, leave: Leave, sources: tuple[Key, ...], passing: bool, state: bytes) -> None:
         """Send a session. sources: more of it comes from these. passing: others may still send for it. state: its description."""
         client, key = leave.client, leave.key
-        self.of.setdefault(client, []).append(leave)
+        self.of.add(leave)
         self._port.send_to_brokers(1 << key[1], wire.SESSION, wire.encode(client, key, leave.older, sources, passing, state))
         self._port.save_leave(leave, encode_leave(leave))
         self._port.gate(leave)
@@ -35,7 +36,7 @@ class Leaves:
 
     def restore(self, leave: Leave) -> None:
         """It was under way in an earlier life."""
-        self.of.setdefault(leave.client, []).append(leave)
+        self.of.add(leave)
         self._port.gate(leave)
         self._port.begin(leave)
 

@@ -14,10 +14,11 @@ A broker of the release before uses client identifiers only, which are names of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from .places import Place
+from .places import Leave, Place
+
+T = TypeVar("T")
 
 SEPARATOR = "\0"
 ROLE = "\0"  # how the owner's name of a role begins
@@ -44,17 +45,17 @@ def is_role(name: str) -> bool:
     return name.partition(SEPARATOR)[2].startswith(ROLE)
 
 
-class Places(dict[str, "Place"]):
-    """The places of one broker by name, and the names by client identifier."""
+class Named(dict[str, T]):
+    """What one broker has of sessions, by name, and the names by client identifier."""
 
     def __init__(self) -> None:
         super().__init__()
         self._names: dict[str, list[str]] = {}
 
-    def __setitem__(self, name: str, place: Place) -> None:
+    def __setitem__(self, name: str, value: T) -> None:
         if name not in self:
             self._names.setdefault(client_of(name), []).append(name)
-        super().__setitem__(name, place)
+        super().__setitem__(name, value)
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
@@ -64,13 +65,27 @@ class Places(dict[str, "Place"]):
         if not names:
             del self._names[client]
 
-    def pop(self, name: str, default: Place | None = None) -> Place | None:  # type: ignore[override]
+    def pop(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override]
         """As of a dictionary, but without KeyError."""
-        place = self.get(name, default)
+        value = self.get(name, default)
         if name in self:
             del self[name]
-        return place
+        return value
 
-    def others(self, name: str) -> list[Place]:
-        """The places of other owners with the same client identifier."""
+    def others(self, name: str) -> list[T]:
+        """What there is of other owners with the same client identifier."""
         return [self[one] for one in self._names.get(client_of(name), ()) if one != name]
+
+
+class Places(Named[Place]):
+    """The places of one broker."""
+
+
+class Leaving(Named[list[Leave]]):
+    """The sessions on their way from one broker to others."""
+
+    def add(self, leave: Leave) -> None:
+        """One more."""
+        if leave.client not in self:
+            self[leave.client] = []
+        self[leave.client].append(leave)

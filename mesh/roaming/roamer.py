@@ -24,6 +24,8 @@ It does not know messages, sockets or stores; `Port` does.
 
 from __future__ import annotations
 
+import itertools
+
 from ..wire.visited import mask_of
 from . import wire
 from .fences import Fences
@@ -112,8 +114,8 @@ class Roamer:
         self._reclaim(self.places[name])
         return True
 
-    def _rival(self, client: str, key: Key) -> Place | None:
-        """The place of another owner that has the client identifier of a claim. Of two who only ask for it the older claim has it."""
+    def _rival(self, client: str, key: Key) -> Place | Leave | None:
+        """What another owner has here with the client identifier of a claim. Of two who only ask for it the older claim has it."""
         owner = owner_of(client)
         if is_role(client):
             return None
@@ -128,9 +130,17 @@ class Roamer:
             nobodys = owner is not None and owner_of(other.client) is None and self._port.may_have(other.client, owner)
             if not nobodys or not self.rename(other.client, client):
                 return other
+        if owner is not None and (place is None or place.state is State.ASKING):
+            return self._leaving(client)
         return None
 
-    def _deny(self, rival: Place, client: str, key: Key) -> None:
+    def _leaving(self, client: str) -> Leave | None:
+        """A session of another owner on its way to a broker in reach, which may have denied nothing yet."""
+        live = self._port.live()
+        left = itertools.chain.from_iterable(self.leaves.of.others(client))
+        return next((leave for leave in left if owner_of(leave.client) is not None and live >> leave.to & 1), None)
+
+    def _deny(self, rival: Place | Leave, client: str, key: Key) -> None:
         """Answer a claim of a client identifier that another owner has."""
         if client not in self.places:
             self._forwards.redirect(client, key)

@@ -50,6 +50,7 @@ SECONDS = {
     "faults/test_rolling_upgrade.py": 30,
     "faults/test_copies.py": 30,
     "faults/test_blackhole.py": 15,
+    "faults/test_hijack.py": 15,
     "faults/test_two_homes.py": 25,
     "mqtt/test_bounds.py": 20,
     "broker/publish/test_parse.py": 20,

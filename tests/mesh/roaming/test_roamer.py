@@ -9,10 +9,10 @@ from mqmesh.mesh.roaming.wire import Answer, Said
 from simulation.roaming import CLIENT, Broker, World
 
 
-def mesh(size: int = 3) -> World:
-    """Brokers in reach of each other, the client's session at 0 and known everywhere."""
-    seed = next(seed for seed in range(1000) if len(World(seed).brokers) == size)
-    world = World(seed)
+def mesh(size: int = 3, owned: bool = False) -> World:
+    """Brokers in reach of each other, the client's session at 0 and known everywhere. owned: it is a user's, and there is another one."""
+    seed = next(seed for seed in range(1000) if len(World(seed, owned).brokers) == size)
+    world = World(seed, owned)
     world.connect(world.brokers[0])
     world.settle()
     assert world.at is world.brokers[0]
@@ -207,3 +207,25 @@ def test_a_session_that_ends_is_forgotten_and_a_late_one_finds_a_place() -> None
     roamer.ended(CLIENT)
     assert CLIENT not in roamer.places
     assert CLIENT not in world.brokers[0].places
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_who_has_just_given_a_session_to_its_owner_says_so_to_another_user(clean: bool) -> None:
+    """The other user comes first, his claim is there last: the old broker has no session any more, the new one none yet."""
+    world = mesh(3, owned=True)
+    leave(world)
+    old, other, new = world.brokers
+    other.thief.connect(clean, False)
+    assert other.thief.waiting
+    world.connect(new)
+    world.carry((1, 2))  # his claim is the older one of two who ask
+    world.carry((2, 0))
+    assert old.main is None
+    world.carry((1, 0))
+    while other.thief.waiting:
+        world.carry((2, 1) if world.streams[2, 1] else (0, 1))
+    assert other.thief.main is None
+    assert world.denials
+    world.settle()
+    assert new.main is not None
+    assert new.main.connected
