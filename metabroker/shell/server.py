@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from ...base.address import REMOTE, parse_address
 from ...base.metabroker import PEER, REQUEST, Code
@@ -58,6 +58,7 @@ from .direct import Singles
 from .make_connector import make_connector
 from .resolver import Resolver
 from .session_store import Later, SessionStore
+from .status import Reporter
 
 if TYPE_CHECKING:
     from .homes import Homes, TakenHome
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
 LOOK = 2.0  # seconds between two looks for sessions of metabrokers that are gone
-REPORT, LINE = 2.0, 60.0  # seconds between two reports, at least; between two of them in the log
 LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
 FAULT_PAUSE = 5.0  # seconds after a fault of a connector
@@ -138,10 +138,8 @@ class Server:
         self._paused = False
         self._moving: set[int] = set()  # remotes whose services are looked for again
         self._lookups = ThreadPoolExecutor(LOOKUPS, "lookup")  # a slow directory keeps nothing else waiting
-        self._status_topic = community.status
         self._inside = community.inside
-        self._next_report = self._next_line = 0.0
-        self._reported: dict[str, Any] = {}
+        self._reporter = Reporter(community.status, self.community)
         self._later: Later = []  # once what has been put is kept
         self.community.forget = self._store is None
         if self._store is not None:
@@ -289,29 +287,14 @@ class Server:
         self._carry_out()
 
     def _report(self, now: float) -> None:
-        """Publish how things are, when that has changed; log it, less often."""
-        if now < self._next_report:
-            return
-        self._next_report = now + REPORT
-        backlogs = {number: remote.backlog for number, remote in self.remotes.items()}
-        store = self._store.writer.bytes_pending if self._store is not None else 0
-        values = status.report(self.core, self.community.backlog, store, backlogs, self._inside)
-        if values == self._reported:
-            return
-        self._reported = values
-        self._tell(status.body(values), now)
-        if now >= self._next_line:
-            self._next_line = now + LINE
-            log.info("%s", status.line(values))
-
-    def _tell(self, told: bytes, now: float) -> None:
-        """The status topic; only the last one counts, so nothing waits for a connection."""
-        if self._status_topic and self.community.machine.state is State.UP:
-            self.community.machine.publish(Publish(self._status_topic, told, 0, retain=True), 0, now)
+        if self._reporter.due(now):
+            backlogs = {number: remote.backlog for number, remote in self.remotes.items()}
+            store = self._store.writer.bytes_pending if self._store is not None else 0
+            self._reporter.say(status.report(self.core, self.community.backlog, store, backlogs, self._inside), now)
 
     def leave(self) -> None:
         """Say that the metabroker ends in order; to be called before `run` is cancelled."""
-        self._tell(status.GONE, self._now())
+        self._reporter.gone(self._now())
         self.roster.leave()
         self._say(self._now())
         self.community.flush()
@@ -349,7 +332,7 @@ class Server:
                     self._delivered(token, reason, now)
                 case Up(present, _):
                     log.info("event=community-up session_present=%s", str(present).lower())
-                    self._next_report, self._reported = 0.0, {}  # our will may have been published
+                    self._reporter.again()
                     self.community.machine.subscribe(PEER + "#", 1, 0, PEERS, now)  # again, too: for who else says that it is here
                     if not present or self._on_ready is not None:
                         self.community.machine.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
@@ -369,7 +352,7 @@ class Server:
         login = self._beside.login
         text = f"another metabroker connects as {name!r}, and each ended the other's: this one is {login.client_id!r} now; {NAMES}"
         log.warning("event=identifier-in-use text=%r", text)
-        self._status_topic = self._beside.status
+        self._reporter.topic = self._beside.status
         self.roster.move_to(self._beside.place)
         self.community.machine.login = login
         self.community.connect_anew()

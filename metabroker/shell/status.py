@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.metabroker import Code
+from ...mqtt.packets import Publish
 from ..core.core import Core
+from ..protocol.events import State
+
+if TYPE_CHECKING:
+    from ..mqtt.connection import Connection
+
+log = logging.getLogger(__name__)
+REPORT, LINE = 2.0, 60.0  # seconds between two reports, at least; between two of them in the log
 
 
 def report(core: Core, community: int, store: int, backlogs: Mapping[int, int], broker: str | None = None) -> dict[str, Any]:
@@ -66,3 +75,44 @@ def line(values: Mapping[str, Any]) -> str:
         f" stored={stored['messages']} stored_bytes={stored['bytes']}"
         f" waiting_community={waiting['community']} waiting_store={waiting['store']} waiting_remotes={waiting['remotes']} refused={refused}"
     )
+
+
+class Reporter:
+    """Publishes how things are, when that has changed, and logs it, less often.
+
+    topic: where; None: it is only logged. community: to its broker; only the last report counts, so nothing waits for a connection.
+    """
+
+    def __init__(self, topic: str | None, community: Connection) -> None:
+        self.topic = topic
+        self._community = community
+        self._next_report = self._next_line = 0.0
+        self._reported: Mapping[str, Any] = {}
+
+    def due(self, now: float) -> bool:
+        """Whether a report is wanted."""
+        return now >= self._next_report
+
+    def again(self) -> None:
+        """Report at once, though nothing has changed: our will may have been published."""
+        self._next_report, self._reported = 0.0, {}
+
+    def say(self, values: Mapping[str, Any], now: float) -> None:
+        """A report that was due."""
+        self._next_report = now + REPORT
+        if values == self._reported:
+            return
+        self._reported = values
+        self._tell(body(values), now)
+        if now >= self._next_line:
+            self._next_line = now + LINE
+            log.info("%s", line(values))
+
+    def gone(self, now: float) -> None:
+        """The metabroker ends in order."""
+        self._tell(GONE, now)
+
+    def _tell(self, told: bytes, now: float) -> None:
+        machine = self._community.machine
+        if self.topic and machine.state is State.UP:
+            machine.publish(Publish(self.topic, told, 0, retain=True), 0, now)
