@@ -6,6 +6,7 @@ What UDDI clients registered in the same way (`documents`) is found here too, an
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -228,7 +229,7 @@ def delete(records: Records, owner: Account, sort: str, mesh: str, name: str) ->
 def get(records: Records, sort: str, mesh: str, name: str) -> Record:
     """One record; DirectoryError E_invalidKeyPassed when the reader sees none of this name."""
     parent = "" if sort == "mesh" else mesh_of(records, mesh).key
-    return _shown(records, [_named(records, parent, sort, name)], mesh)[0]
+    return _shown(records, [_named(records, parent, sort, name)], {parent: mesh})[0]
 
 
 def find(records: Records, sort: str, mesh: str | None = None, name: str | None = None) -> list[Record]:
@@ -247,8 +248,12 @@ def find_page(
     if mesh is not None and sort != "mesh" and parent is None:
         return [], 0
     span = None if name is None else patterns.span(starred(name))
+    meshes = {parent.key: parent.name} if parent is not None else None
+    owners: dict[str, str | None] | None = None
     if after is None and sort != "mesh" and (name is None or span is not None):
-        found = records.page(sort, None if parent is None else parent.key, span, limit, offset)
+        listed = records.page(sort, None if parent is None else parent.key, span, limit, offset)
+        found = [one for one, _, _ in listed]
+        meshes, owners = {one.parent: inside for one, inside, _ in listed}, {one.name: owner for one, _, owner in listed}
     else:
         wanted = _wanted(records, sort, mesh, parent, name)
         by_name = queries.names(records.postgresql)
@@ -257,7 +262,7 @@ def find_page(
     total: int | None = offset + len(found)
     if len(found) == limit or (offset and not found):
         total = None if after is not None else records.count(*_wanted(records, sort, mesh, parent, name))
-    return _shown(records, found, mesh), total
+    return _shown(records, found, meshes, owners), total
 
 
 def _wanted(records: Records, sort: str, mesh: str | None, parent: Entity | None, name: str | None) -> list[Any]:
@@ -289,16 +294,17 @@ def _named(records: Records, parent: str, sort: str, name: str) -> Entity:
     return entity
 
 
-def _shown(records: Records, found: list[Entity], mesh: str | None = None) -> list[Record]:
-    """Records as they are shown. mesh: the name of the one that they are in; None: it is looked up."""
+def _shown(
+    records: Records, found: list[Entity], meshes: dict[str, str] | None = None, owners: Mapping[str, str | None] | None = None
+) -> list[Record]:
+    """Records as they are shown. meshes: key -> name of those that they are in. owners: name -> whose it is. None: they are looked up."""
     services = [entity for entity in found if entity.kind == "service"]
     inside = records.children(entity.key for entity in services)
-    names = {} if mesh is not None else {key: one.name for key, one in records.by_keys(one.parent for one in services).items()}
-    made = [
-        _record("" if entity.kind == "business" else names.get(entity.parent, mesh or ""), entity, inside.get(entity.key, []))
-        for entity in found
-    ]
-    owners = records.owners_of(one.name for one in made if one.sort in NAMED)
+    if meshes is None:
+        meshes = {key: one.name for key, one in records.by_keys(one.parent for one in services).items()}
+    made = [_record(meshes.get(entity.parent, ""), entity, inside.get(entity.key, [])) for entity in found]
+    if owners is None:
+        owners = records.owners_of(one.name for one in made if one.sort in NAMED)
     for record in made:
         record.owns_name = record.sort in NAMED and owners.get(record.name) == record.owner
     return made

@@ -128,7 +128,7 @@ def _source(request: Request) -> str:
 def application(store: Store, public_url: str | None = None, keep: float = KEEP, check: services.Check | None = None) -> Starlette:
     """The web application over a store. public_url: where clients reach it, None for what each request says. keep, check: see `Rest`."""
     prepare(store)
-    turns, rest, feed = AllTurns(), Rest(store, keep) if check is None else Rest(store, keep, check), Feed(store)
+    turns, rest, feed = AllTurns(store.searches), Rest(store, keep) if check is None else Rest(store, keep, check), Feed(store)
     news = Route("/v1/changes", _changes(store, turns, rest, feed), methods=["GET"])
     app = Starlette(routes=[news, *rest.routes(_wrapper(store, turns)), *_uddi(store, turns, public_url)])
     app.state.feed = feed

@@ -57,8 +57,12 @@ def visible(statement: sa.Select[Any], view: View, *conditions: sa.ColumnElement
 
 @cache
 def _seen(view: View) -> tuple[sa.ColumnElement[bool], ...]:
-    over = sa.select(leased.c.entity).where(leased.c.expires <= sa.bindparam("now"), leased.c.entity.in_((entities.c.key, above.c.key)))
-    return (*(_open(table, view) for table in (entities, above, highest)), ~over.exists())
+    return (*(_open(table, view) for table in (entities, above, highest)), ~_over(entities.c.key, above.c.key))
+
+
+def _over(*keys: sa.Column[str]) -> sa.ColumnElement[bool]:
+    """Whether a lease of one of several entities is over."""
+    return sa.select(leased.c.entity).where(leased.c.expires <= sa.bindparam("now"), leased.c.entity.in_(keys)).exists()
 
 
 def _open(table: sa.FromClause, view: View) -> sa.ColumnElement[bool]:
@@ -83,8 +87,9 @@ def by_keys(view: View) -> sa.Select[Any]:
 
 @cache
 def inside_of(view: View, cut: bool) -> sa.Select[Any]:
-    """What is inside `keys`. cut: at most `rows` of them."""
-    found = visible(sa.select(entities), view, entities.c.parent.in_(sa.bindparam("keys", expanding=True))).order_by(*_IN_ORDER)
+    """What is inside `keys`, which the reader sees. cut: at most `rows` of them."""
+    inside = entities.c.parent.in_(sa.bindparam("keys", expanding=True))
+    found = sa.select(entities).where(inside, _open(entities, view), ~_over(entities.c.key)).order_by(*_IN_ORDER)
     return found.limit(sa.bindparam("rows", type_=sa.Integer)) if cut else found
 
 
@@ -103,7 +108,10 @@ def owners() -> sa.Select[Any]:
 
 @cache
 def page(view: View, postgresql: bool, in_mesh: bool, named: Named) -> sa.Select[Any]:
-    """`rows` records of the sort `record`, in order of name and mesh, behind the first `offset`. in_mesh: of `parent`; else of any mesh."""
+    """`rows` records of the sort `record`, in order of name and mesh, behind the first `offset`. in_mesh: of `parent`; else of any mesh.
+
+    With each the name of its mesh, and whose the record's name is. A mesh is inside of nothing.
+    """
     name = names(postgresql)
     conditions = [entities.c.record == sa.bindparam("record"), ~entities.c.deleted]
     conditions.append(entities.c.parent == sa.bindparam("parent") if in_mesh else above.c.record == "mesh")
@@ -111,5 +119,8 @@ def page(view: View, postgresql: bool, in_mesh: bool, named: Named) -> sa.Select
         conditions.append(name == sa.bindparam("name"))
     elif named is Named.RANGE:
         conditions += [name >= sa.bindparam("name"), name < sa.bindparam("beyond")]
-    found = visible(sa.select(entities), view, *conditions).order_by(name, entities.c.parent, entities.c.key)
+    seen = (_open(entities, view), _open(above, view), ~_over(entities.c.key, above.c.key))
+    owner = sa.select(owned_names.c.owner).where(owned_names.c.name == entities.c.name).scalar_subquery()
+    found = sa.select(entities, above.c.name, owner).join_from(entities, above, above.c.key == entities.c.parent)
+    found = found.where(*conditions, *seen).order_by(name, entities.c.parent, entities.c.key)
     return found.limit(sa.bindparam("rows", type_=sa.Integer)).offset(sa.bindparam("offset", type_=sa.Integer))

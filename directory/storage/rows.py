@@ -113,7 +113,7 @@ class Records:
         return self.select(entities.c.kind == kind, ~entities.c.deleted, *conditions)
 
     def children(self, parents: Iterable[str], most: int | None = None) -> dict[str, list[Entity]]:
-        """What is inside each of `parents`, in order. most: entities at once; what is beyond is left out."""
+        """What is inside each of `parents`, which the reader sees, in order. most: entities at once; what is beyond is left out."""
         keys = list(parents)
         found: dict[str, list[Entity]] = {key: list(self._inside.get(key, ())) for key in keys}
         left = most
@@ -181,12 +181,18 @@ class Records:
             statement = statement.offset(offset)
         return self._found(statement)
 
-    def page(self, record: str, parent: str | None, name: tuple[str, str] | str | None, limit: int, offset: int) -> list[Entity]:
-        """Records of a sort in order of name and mesh. parent: of this mesh; None: of any. name: one, a range of them, or None: any."""
+    def page(
+        self, record: str, parent: str | None, name: tuple[str, str] | str | None, limit: int, offset: int
+    ) -> list[tuple[Entity, str, str | None]]:
+        """Records of a sort in order of name and mesh, each with the name of its mesh, and whose its own name is.
+
+        parent: of this mesh; None: of any. name: one, a range of them, or None: any.
+        """
         named = queries.Named.ANY if name is None else queries.Named.EXACT if isinstance(name, str) else queries.Named.RANGE
         first, beyond = name if isinstance(name, tuple) else (name, None)
         statement = queries.page(self._view, self.postgresql, parent is not None, named)
-        return self._found(statement, record=record, parent=parent, name=first, beyond=beyond, rows=limit, offset=offset)
+        values = {"record": record, "parent": parent, "name": first, "beyond": beyond, "rows": limit, "offset": offset}
+        return [(Entity(*row[:-2]), row[-2], row[-1]) for row in self._read.execute(statement, {**values, **self._reading})]
 
     def count(self, *conditions: sa.ColumnElement[bool]) -> int:
         """How many `select` would find."""

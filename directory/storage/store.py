@@ -1,7 +1,8 @@
 """The records, in SQLite or PostgreSQL, and who may see and change them.
 
-Each request is one transaction. Writers take turns (an advisory lock of PostgreSQL, BEGIN IMMEDIATE of SQLite), so that
-what a writer has checked still holds when it commits, in several processes over one database too.
+Each request is one transaction, but for those that only read in PostgreSQL: each statement there sees what is committed when it begins, so
+a transaction would add two questions to the server and nothing else. Writers take turns (an advisory lock of PostgreSQL, BEGIN IMMEDIATE of
+SQLite), so that what a writer has checked still holds when it commits, in several processes over one database too.
 
 What has a lease (`leases`) is there until the lease ends: nobody sees it afterwards, and the next writer removes it. The time is the
 database server's where there is one, so that processes on several machines need not agree; else this machine's.
@@ -36,6 +37,7 @@ log = logging.getLogger("mqmesh.directory")
 LOCK = 0x6D716D65  # the advisory lock of writers
 BUSY = 5.0  # seconds that a writer waits for another
 REMEMBERED = 10_000  # tokens
+SINCE = 1.0  # seconds for which those who read reckon with the time that a server has said
 
 
 class Store:
@@ -45,6 +47,7 @@ class Store:
     logins: whose secret is compared next. standing: who has paid. account_limit: entities of one owner.
     rates: how many entities an account may write.
     changed: called when records have changed in this process.
+    searches: how many are best worked at together: a server works at one while this process works at another.
     known_tokens: digest -> account, of those that were good lately: to tell askers apart, not to let them in.
     """
 
@@ -56,18 +59,22 @@ class Store:
         self.rates = Rates()
         self.known_tokens: Cache[str, str] = Cache(REMEMBERED)
         self._writers = WriterTurns()
+        self._asked = (-SINCE - 1.0, 0.0)  # when, by our clock, the server was asked for the time, and what it said
         self.changed: Callable[[], None] = lambda: None  # called in a writer's thread
         parsed = make_url(url)
         self._postgresql = parsed.get_backend_name() == "postgresql"
+        self.searches = 2 if self._postgresql else 1
         if self._postgresql:
-            self._engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, pool_timeout=BUSY)
+            server = parsed.set(drivername="postgresql+psycopg")
+            self._engine = sa.create_engine(server, pool_pre_ping=True, pool_timeout=BUSY)
+            self._reading = sa.create_engine(server, isolation_level="AUTOCOMMIT", pool_timeout=BUSY)
         else:
             if parsed.database and parsed.database != ":memory:" and "uri" not in parsed.query:
                 _make_private(Path(parsed.database))
-            self._engine = sa.create_engine(parsed, connect_args={"timeout": BUSY})
+            self._engine = self._reading = sa.create_engine(parsed, connect_args={"timeout": BUSY})
             sa.event.listen(self._engine, "connect", _own_transactions)
             sa.event.listen(self._engine, "begin", _begin)
-        with self._transaction(None, True) as records:
+        with self._transaction(None) as records:
             _bring_up(records._connection)
 
     def admit(self, owner: Account) -> None:
@@ -85,9 +92,10 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self, reader: Account | None = None) -> Iterator[Records]:
-        """A transaction that reads; DirectoryError E_busy when the database does not answer."""
-        with self._transaction(reader, False) as records:
-            yield records
+        """What reads; DirectoryError E_busy when the database does not answer."""
+        with _answers(), contextlib.ExitStack() as stack:
+            connection, now = self._connected(stack)
+            yield Records(connection, reader, now, self.account_limit)
 
     @contextlib.contextmanager
     def writing(self, reader: Account | None = None, *, first: bool = False) -> Iterator[Records]:
@@ -95,7 +103,7 @@ class Store:
 
         first: before writers of this process that are not.
         """
-        with self._in_turn(first), self._transaction(reader, True) as records:
+        with self._in_turn(first), self._transaction(reader) as records:
             records.sweep()
             yield records
             records.flush()
@@ -108,7 +116,7 @@ class Store:
     @contextlib.contextmanager
     def renewing(self) -> Iterator[Records]:
         """A transaction that renews a lease (`Records.renew`) and writes nothing else. In PostgreSQL it waits for no other writer."""
-        with contextlib.nullcontext() if self._postgresql else self._in_turn(True), self._transaction(None, True, locks=False) as records:
+        with contextlib.nullcontext() if self._postgresql else self._in_turn(True), self._transaction(None, locks=False) as records:
             yield records
 
     @contextlib.contextmanager
@@ -120,14 +128,33 @@ class Store:
             raise DirectoryError("E_busy", "other writers take their time; try again", ours=True) from error
 
     @contextlib.contextmanager
-    def _transaction(self, reader: Account | None, writes: bool, locks: bool = True) -> Iterator[Records]:
+    def _transaction(self, reader: Account | None, locks: bool = True) -> Iterator[Records]:
+        """A transaction that writes. locks: only one at a time."""
+        with _answers(), self._engine.connect().execution_options(writes=True) as connection, connection.begin():
+            if locks and self._postgresql:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+            yield Records(connection, reader, self._now(connection), self.account_limit)
+
+    def _connected(self, stack: contextlib.ExitStack) -> tuple[Connection, float]:
+        """A connection to read with, in the stack, and the time. One that the server has given up meanwhile is replaced."""
         try:
-            with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
-                if writes and locks and self._postgresql:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-                yield Records(connection, reader, self._now(connection), self.account_limit)
-        except (OperationalError, sa.exc.TimeoutError) as error:
-            raise DirectoryError("E_busy", "the database does not answer; try again", ours=True) from error
+            connection = stack.enter_context(self._reading.connect())
+            return connection, self._about_now(connection)
+        except OperationalError as error:
+            if not error.connection_invalidated:
+                raise
+        stack.close()
+        connection = stack.enter_context(self._reading.connect())
+        return connection, self._about_now(connection)
+
+    def _about_now(self, connection: Connection) -> float:
+        """The time for who reads. A server is asked for it after SINCE seconds, which tells whether it still has the connection, too."""
+        asked, was = self._asked
+        since = time.monotonic() - asked
+        if since > SINCE or not self._postgresql or self._clock is not None:
+            since, was = 0.0, self._now(connection)
+            self._asked = (time.monotonic(), was)
+        return was + since
 
     def _now(self, connection: Connection) -> float:
         """The time, read under the writers' lock: no later writer reads an earlier one while the clock goes forward."""
@@ -140,6 +167,16 @@ class Store:
     def close(self) -> None:
         """End the connections."""
         self._engine.dispose()
+        self._reading.dispose()
+
+
+@contextlib.contextmanager
+def _answers() -> Iterator[None]:
+    """DirectoryError E_busy when the database does not."""
+    try:
+        yield
+    except (OperationalError, sa.exc.TimeoutError) as error:
+        raise DirectoryError("E_busy", "the database does not answer; try again", ours=True) from error
 
 
 def _bring_up(connection: Connection) -> None:

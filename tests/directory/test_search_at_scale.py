@@ -43,7 +43,8 @@ def _filled(url: str) -> Store:
 def _statements(store: Store) -> list[str]:
     """The statements that are executed from now on."""
     seen: list[str] = []
-    sa.event.listen(store._engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
+    for engine in {store._engine, store._reading}:
+        sa.event.listen(engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
     return seen
 
 
@@ -67,6 +68,37 @@ def test_names_are_counted_and_found(store: Store, name: str | None, count: int)
     with store.reading() as records:
         found, total = all_records.find_page(records, "service", None, name, 1000)
     assert (len(found), total) == (min(count, 1000), count)
+
+
+@pytest.mark.parametrize("name", ["s0007", "s000*"])
+def test_a_search_is_two_statements(store: Store, name: str) -> None:
+    with store.reading():
+        pass  # a server may be asked for the time
+    seen = _statements(store)
+    with store.reading() as records:
+        found, _ = all_records.find_page(records, "service", None, name, 1000)
+    assert sorted((one.mesh, one.owns_name) for one in found if one.name == "s0007") == [("one", True), ("two", True)]
+    assert all(one.addresses for one in found if one.mesh == "one")
+    assert len([one for one in seen if one.startswith("SELECT") and "clock_timestamp" not in one]) == 2
+
+
+@pytest.mark.service
+def test_a_connection_that_the_server_has_ended_is_replaced() -> None:
+    with postgres.server() as server:
+        store = Store(server.url)
+        prepare(store)
+        with store.reading() as records:
+            assert records.version()
+        with sa.create_engine(server.url.replace("://", "+psycopg://")).connect() as connection:
+            others = "pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            ended = connection.exec_driver_sql(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {others}")
+            assert ended.scalar()
+        store._asked = (-1e9, 0.0)  # a while later
+        with store.reading() as records:
+            assert records.version()
+        with store.writing(ALICE) as records:
+            all_records.put(records, ALICE, Record("mesh", "one"))
+        store.close()
 
 
 def test_many_records_are_written_in_few_statements(store: Store) -> None:

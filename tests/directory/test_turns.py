@@ -86,6 +86,38 @@ async def test_too_many_that_wait_are_refused_each_for_itself(monkeypatch: pytes
 
 
 @in_a_loop
+async def test_a_search_is_worked_at_by_itself_while_it_is_brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = AllTurns(searches=1)
+    async with made.turn(Lane.READ, "first"):
+        other = asyncio.create_task(made.turn(Lane.READ, "other").__aenter__())
+        await asyncio.sleep(0)
+        assert not other.done()
+    await other
+    monkeypatch.setattr(turns, "BRIEF", 0.0)
+    made = AllTurns(searches=1)
+    held = [made.turn(Lane.READ, "slow") for _ in range(Lane.READ.together)]
+    for one in held:
+        await one.__aenter__()
+    late = asyncio.create_task(made.turn(Lane.READ, "late").__aenter__())
+    await asyncio.sleep(0.01)
+    assert not late.done(), "all may not be more than are worked at together"
+    for one in held:
+        await one.__aexit__(None, None, None)
+    await late
+
+
+@in_a_loop
+async def test_one_that_gives_up_a_search_leaves_its_turn_to_the_next() -> None:
+    made = Turns(2, 1)
+    async with made.turn("first"):
+        asked = [asyncio.create_task(made.turn(who).__aenter__()) for who in ("late", "stays")]
+        await asyncio.sleep(0)
+    asked[0].cancel()  # it was its turn a moment ago
+    await asked[1]
+    assert asked[0].cancelled()
+
+
+@in_a_loop
 async def test_lanes_do_not_wait_for_each_other() -> None:
     made = AllTurns()
     for lane in Lane:
