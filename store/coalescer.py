@@ -169,6 +169,10 @@ class Coalescer:
     def put_value(self, table: str, key: bytes, value: bytes) -> None:
         """Set a value, see `Batch.put_value`."""
         self.open.put_value(table, key, value)
+        self.note_value(table, key, value)
+
+    def note_value(self, table: str, key: bytes, value: bytes) -> None:
+        """The store has a value once the open batch is committed, which the batch does not hold: the store gets it by itself."""
         sizes = self._values.get(table)
         if sizes is None:
             sizes = self._values[table] = {}

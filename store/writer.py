@@ -89,6 +89,7 @@ class Writer:
         self.delete_delivery = coalescer.delete_delivery
         self.delete_recipient = coalescer.delete_recipient
         self.put_value = coalescer.put_value
+        self.note_value = coalescer.note_value
         self.delete_value = coalescer.delete_value
         self.holds = coalescer.holds
         self.has = coalescer.has

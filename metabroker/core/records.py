@@ -8,7 +8,7 @@
     request  SESSION 0 SEQUENCE      an identifier of a request to publish, the code of its answer (-1: under way), and `content_of` it
     life     metabroker              how often a metabroker has begun with this store
     life     number                  the number that tells it from other metabrokers
-    taken    NUMBER                  another metabroker whose store was taken over, and given up in the same commit
+    taken    NUMBER                  another metabroker whose store was taken over, and given up in the same commit, with its requests moved
 
 The messages themselves are runs and deliveries: `in/SESSION` for the client, `out/SESSION` for the remote.
 What it does not know: which of them belong together (`restore.py`).
@@ -44,6 +44,9 @@ class Changes(Protocol):
 
     def put_value(self, table: str, key: bytes, value: bytes) -> None:
         """Set a value."""
+
+    def note_value(self, table: str, key: bytes, value: bytes) -> None:
+        """The store gets a value by itself with these changes, before them."""
 
     def delete_value(self, table: str, key: bytes) -> None:
         """Delete a value."""

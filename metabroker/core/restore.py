@@ -58,7 +58,9 @@ def restore(core: Core, store: Readable, now: float) -> None:
 
 def adopt(core: Core, store: Readable, home: int, now: float) -> None:
     """Take over what another metabroker's store holds. home: its number; the store is given up in the same commit. Raises SealError before
-    anything is changed."""
+    anything is changed.
+
+    Of requests there may be hundreds for each session: the database moves them by itself (`TAKEN`)."""
     persistence = core.persistence
     assert persistence is not None
     persistence.heard(now)
@@ -68,9 +70,11 @@ def adopt(core: Core, store: Readable, home: int, now: float) -> None:
         changes.put_run(run)
     for delivery in taken.deliveries():
         changes.put_delivery(delivery)
-    for table in (REMOTE, SESSION, FILTER, ASKED, ACKED, REQUEST):
+    for table in (REMOTE, SESSION, FILTER, ASKED, ACKED):
         for key, value in taken.values(table):
             changes.put_value(table, key, value)
+    for key, value in taken.values(REQUEST):
+        changes.note_value(REQUEST, key, value)
     changes.put_value(TAKEN, f"{home:08x}".encode(), b"")
     _go_on(core, taken, max(persistence.lives + 1, lives_in(store)), now)
 

@@ -2,7 +2,7 @@
 
 Who has a home's lease writes in it (`store/postgresql_lease.py`): each commit looks for it first. The lease of a metabroker that was killed
 is free at once, that of one that is silent after some seconds. Who takes it reads the home, puts everything into its own, and drops the
-schema in the same commit. So a session is in one home at any time.
+schema in the same commit. Requests are by far the most of it, and are moved by the server. So a session is in one home at any time.
 
 A metabroker has a new home each time that it begins. What it had before is taken over like that of any other.
 
@@ -32,7 +32,7 @@ from ..core.records import ACKED, ASKED, FILTER, LIFE, REMOTE, REQUEST, SESSION,
 SCHEMA = "mqmesh_metabroker"
 LOCK_CLASS = 0x6D73  # of advisory locks, "ms"
 SECONDS = 5.0  # of a lease
-VALUES = 10_000  # small ones, that one query reads
+VALUES = 100_000  # small ones, that one query reads
 LOST = "another metabroker has taken its sessions over"
 
 
@@ -50,9 +50,23 @@ class HomeStore(PostgresqlStore):
             has = False
         if not has:
             raise StoreError(Kind.BUSY, self.name, LOST)
-        for table, key, value in batch.value_changes():
-            if table == TAKEN and value is not None:
-                connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(f"{self._base}_{key.decode()}")))
+        for key, value in batch.values.get(TAKEN, {}).items():
+            if value is not None:
+                _move(connection, f"{self._base}_{key.decode()}")
+
+
+def _move(connection: Connection, home: str) -> None:
+    """Move the requests of a home into that of the connection, and drop it.
+
+    It is not there any more if this was done before: a commit whose outcome was not known is repeated. It may have no tables yet.
+    """
+    name = sql.Identifier(home)
+    if connection.execute("SELECT to_regclass(%s)", (f'{home}."values"',)).fetchone() != (None,):
+        query = """INSERT INTO "values" ("table", key, value, checksum)
+            SELECT "table", key, value, checksum FROM {}."values" WHERE "table" = %s ORDER BY digest
+            ON CONFLICT ("table", digest) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"""
+        connection.execute(sql.SQL(query).format(name), (REQUEST,))
+    connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(name))
 
 
 class TakenHome:
