@@ -101,6 +101,8 @@ class LinkProtocol(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        elif sock is not None and sock.family == socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_UNSENT)  # else large blocks are written in parts
         self.transport.set_write_buffer_limits(high=SOCKET_UNSENT, low=SOCKET_UNSENT // 4)  # type: ignore[union-attr]
         self._after([])
 

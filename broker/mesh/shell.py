@@ -25,7 +25,7 @@ from ...mesh.node import actions
 from ...mesh.node.node import MeshConfig, Node, Verdict
 from ...mesh.topology.rules import LinkRules, rules_for
 from ...mesh.topology.settings import HIGHEST_COST, MeshSettings, PeerSettings
-from ...mesh.wire.identity import PROTOCOL, Identity
+from ...mesh.wire.identity import BLOCK, PROTOCOL, Identity
 from ...mesh.wire.keys import Keys, Signer
 from ...mqtt import packets
 from ...mqtt.batch.batch import Batch
@@ -318,6 +318,7 @@ class MeshShell:
         self.admission.end_link(link)
         rules = link.rules = rules_for(self.settings.rules, peer)
         if rules.paced:
+            peer = peer._replace(capabilities=peer.capabilities - {BLOCK})  # a limiter counts and parts messages
             link.limiter = RateLimiter(rules.bytes_out, rules.messages_out, self.now(), self.config.limits.link_unsent_bytes)
         self.links[link.id] = link
         if not (twin or second):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import pack
 from typing import TYPE_CHECKING
 
 from ...mqtt import packets
@@ -51,7 +52,10 @@ def acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, reason
         first = 4 * numbers.start
         connection.confirm(qos, table[first : first + 4 * count], count)
     else:
-        connection.confirm(qos, b"".join([table[4 * number : 4 * number + 4] for number in numbers]), count)
+        written = pack(f">{count}H", *numbers)
+        block = bytearray(table[:4] * count)
+        block[2::4], block[3::4] = written[::2], written[1::2]
+        connection.confirm(qos, bytes(block), count)
 
 
 def refuse(connection: ClientConnection, session: Session, batch: Batch, numbers: Numbers, reason: int, text: str | None = None) -> None:

@@ -11,6 +11,7 @@ different topics and sizes that have the same recipients.
 from __future__ import annotations
 
 import re
+from struct import unpack
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
@@ -286,7 +287,9 @@ def identifiers(chunk: bytes, size: int, offset: int) -> Numbers:
     low = chunk[offset + 1 :: size]
     if first and high == PID_HIGH[first : first + count] and low == PID_LOW[first : first + count]:
         return range(first, first + count)
-    numbers = [upper << 8 | lower for upper, lower in zip(high, low, strict=True)]
+    both = bytearray(2 * count)
+    both[::2], both[1::2] = high, low
+    numbers = list(unpack(f">{count}H", both))
     if 0 in numbers:
         raise MalformedPacket("packet identifier 0", "MQTT-2.2.1-2")
     return numbers

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from ...mqtt.reasons import Reason
 from ..custody.bounds import CustodyBounds
 from ..wire.control import encode
-from ..wire.identity import Identity
+from ..wire.envelope import Flag, Head, Rest
+from ..wire.identity import BLOCK, Identity
 from ..wire.keys import Keys
 from ..wire.policy import PolicyFilter
 from .actions import Action, CloseLink, Event, Send
@@ -20,9 +21,12 @@ from .actions import Action, CloseLink, Event, Send
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
     from ..custody.journal import Journal
+    from ..custody.windows import CustodyWindow
     from ..view.lives import Former, Lives
+    from ..view.trees import Child, Record
+    from ..wire.visited import Changes
     from .direct import Outcome
-    from .relay import Stream
+    from .flood import Flood
 
 
 @dataclass(slots=True, frozen=True)
@@ -143,12 +147,61 @@ class Tap(Protocol):
         """A destination has what this broker published, from one sequence to another, as far as it was for it."""
 
 
+class Stream:
+    """What happens to frames with these envelope constants on this link.
+
+    record: the tree that they travel in; None when they are stale or flooded.
+    deliver: whether this broker is in the share.
+    forwards: (link, child, bytes to patch) for each link that they are passed on to.
+    window: lets custody frames for this broker in once.
+    flood: for flooded frames, their window, and the links and bits to pass them on with.
+    spans: whether its frames may make spans.
+    whole: whether a block is passed on as it comes; else frames are made of it.
+    peer: number of the neighbour that they come from.
+    rest, parsed: what followed the bits the last time, as bytes and decoded. Frames of one millisecond have it in common.
+    """
+
+    __slots__ = (
+        "custody",
+        "deliver",
+        "flood",
+        "forwards",
+        "head",
+        "ordinary",
+        "parsed",
+        "peer",
+        "record",
+        "repeated",
+        "rest",
+        "spans",
+        "whole",
+        "window",
+    )
+
+    def __init__(self, head: Head, peer: int) -> None:
+        self.head = head
+        self.peer = peer
+        self.custody = bool(head.flags & 3)
+        self.spans = not head.flags & ~3 and not head.version
+        self.whole = False
+        self.ordinary = not head.flags & Flag.PICKS_ONLY
+        self.repeated = bool(head.flags & Flag.REPEATED)
+        self.rest = b""
+        self.parsed: Rest | None = None
+        self.deliver = False
+        self.record: Record | None = None
+        self.forwards: list[tuple[LinkEnd, Child, Changes]] = []
+        self.window: CustodyWindow | None = None
+        self.flood: Flood | None = None
+
+
 class LinkEnd:
     """This end of one live link.
 
     full: too much is unsent.
     synced: the peer has said all that it knew when the link came up.
     gate: this end's policy.
+    blocks: whether runs go over it as blocks.
     compared: it is settled whether retained messages are compared over it.
     streams: what was decided for frames that come over it, by the constants of their envelope.
     direct: the same for single frames, by topic and constants (`DirectLane`).
@@ -159,6 +212,7 @@ class LinkEnd:
     """
 
     __slots__ = (
+        "blocks",
         "compared",
         "cost",
         "direct",
@@ -185,6 +239,7 @@ class LinkEnd:
         self.full = False
         self.synced = False
         self.gate = gate
+        self.blocks = gate is None and BLOCK in peer.capabilities
         self.compared = False
         self.streams: dict[bytes, Stream] = {}
         self.direct: dict[bytes, Outcome] = {}

@@ -23,14 +23,13 @@ from ..wire.batch import PLAIN_REST
 from ..wire.envelope import FIXED
 from ..wire.visited import Changes
 from .actions import Deliver
-from .core import Core, LinkEnd
+from .core import Core, LinkEnd, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..custody.windows import CustodyWindow
     from ..view.trees import Child
-    from .relay import Stream
 
 SMALLEST = 8
 LARGEST = 16_000  # bytes of a frame: its length takes two bytes at the most, and a copy costs next to nothing

@@ -196,13 +196,10 @@ class Dispatch:
                 d.moved = self._core.now
             d.sending(entry, entry.count - skip)
         flags = (Flag.PICKS_ONLY if entry.picks_only else 0) | (Flag.REPEATED if entry.repeated else 0)
-        payloads = run.payloads[skip:] if skip else run.payloads
         expiry = run.expiry
         if entry.deadline is not None:  # what is left of its life travels [MQTT-3.3.2-6], so that clocks need not agree
             expiry = max(0, min(math.ceil(entry.deadline - self._core.now), run.expiry or 0))  # floats may round up
-        self._frames.send(
-            run, payloads, share, entry.epoch, start, entry.time, entry.picks, flags, expiry, droppable=False, mark=entry.kept
-        )
+        self._frames.send(run, skip, share, entry.epoch, start, entry.time, entry.picks, flags, expiry, droppable=False, mark=entry.kept)
 
     def away(self) -> dict[str, object]:
         """What is on the disk only, and the destinations that are away or behind, fit for JSON."""

@@ -15,18 +15,14 @@ It does not know trees, custody or interest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ..custody.windows import SlidingWindow
 from ..wire.envelope import Head, Template, encode_head
 from ..wire.visited import Changes, changes, mask_of, patch, width_for
 from .actions import Send
-from .core import Core, LinkEnd, Passage
+from .core import Core, LinkEnd, Passage, Stream
 
-if TYPE_CHECKING:
-    from .relay import Stream
-
-Deliver = Callable[["Stream", bytes, bytes, bytes, bytes, int, int, int, int | None, int], None]
+Deliver = Callable[[Stream, bytes, bytes, bytes, bytes, int, int, int, int | None, int], None]
 
 
 class Flood:

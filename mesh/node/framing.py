@@ -1,7 +1,8 @@
 """How this broker's own messages become frames on the branches of its tree.
 
-Strategy. What messages of one kind have in common is built once and kept (`Template`); a run becomes one block, and the block for another
-branch is a copy of it with other visited bits. So each message costs its own bytes, whatever the number of branches.
+Strategy. What messages of one kind have in common is built once and kept (`Template`); a run becomes frames in a row, and those for another
+branch are a copy with other visited bits. So each message costs its own bytes, whatever the number of branches. Where the neighbour knows
+blocks, a run is one frame around the packets as they came (`wire/block.py`), and a message costs next to nothing.
 
 It does not decide who is sent what: the share comes with the call, and custody is not known here.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import Run
 from ..wire.batch import PLAIN_REST, encode_span
-from ..wire.envelope import EASY_PAYLOAD, Flag, Picks, Template, encode_head, encode_rest, split_properties
+from ..wire.block import block_of
+from ..wire.envelope import EASY_PAYLOAD, VERSION, Flag, Picks, Template, encode_head, encode_rest, split_properties
 from ..wire.rename import renamed, renamed_parts
 from ..wire.visited import bits_for, changes, patch, width_for
 from .actions import Send
@@ -38,7 +41,7 @@ class Framer:
     def send(
         self,
         run: Batch,
-        payloads: list[bytes],
+        start: int,
         share: int,
         epoch: int,
         first: int,
@@ -50,17 +53,17 @@ class Framer:
         droppable: bool,
         mark: bytes = b"",
     ) -> None:
-        """Frames for a share, one block for each branch of the tree; the first is built, the others are copies with other bits."""
+        """Frames for a share from message `start` on, for each branch of the tree: the first are built, the others are copies."""
         core = self._core
-        if not run.uniform:
-            self._send_parts(run.parts(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
+        if not isinstance(run, Run):
+            self._send_parts(run.parts(), start, share, epoch, first, time, flags, droppable)
             return
         width = width_for(share)
-        template = self._template(run, flags, epoch, width, picks, expiry, mark=mark)
         stamp = time.to_bytes(6, "big")
-        built: bytes | bytearray | None = None
-        built_bits = b""
-        count = len(payloads)
+        count = run.count - start
+        whole: _Copies | None = None
+        single: _Copies | None = None
+        looked = bool(mark)  # for a block
         passage: Passage | None = None
         if core.tap is not None and core.tap.wants(run.topic):
             passage = Passage(core.number, epoch, run.qos > 0, first, count, time, run.topic, run.length)
@@ -73,19 +76,27 @@ class Framer:
                 core.counters.dropped_full += count
                 end.dropped += count
                 continue
-            bits = bits_for(part, width)
-            if built is None:
-                built, built_bits = template.block(bits, stamp, first, payloads), bits
-                data = built
+            if end.blocks and not looked:
+                looked = True
+                block = block_of(run, start)
+                if block is not None:
+                    version, packets = block
+                    template = self._template(run, flags, epoch, width, picks, expiry, version=version, length=len(packets))
+                    whole = _Copies(template, stamp, first, [packets])
+            if end.blocks and whole is not None:
+                data = whole.with_bits(bits_for(part, width))
             else:
-                data = bytearray(built)
-                patch(data, template.bits_offset, template.size, count, changes(built_bits, bits))
+                if single is None:
+                    template = self._template(run, flags, epoch, width, picks, expiry, mark=mark)
+                    single = _Copies(template, stamp, first, run.payloads[start:] if start else run.payloads)
+                data = single.with_bits(bits_for(part, width))
             if end.gate is not None:
-                block = renamed(data, template.size, run.topic, end.gate.outwards(run.topic))
-                if block is None:
+                assert single is not None
+                left = renamed(data, single.size, run.topic, end.gate.outwards(run.topic))
+                if left is None:
                     self._not_out(count, droppable)
                     continue
-                data = block.block
+                data = left.block
             end.sent += count
             core.actions.append(Send(link, data, False))
             if passage is not None and core.tap is not None:
@@ -192,24 +203,75 @@ class Framer:
         return len(targets)
 
     def _template(
-        self, run: Batch, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None = None, mark: bytes = b""
+        self,
+        run: Batch,
+        flags: int,
+        epoch: int,
+        width: int,
+        picks: Picks,
+        expiry: int | None,
+        tree: int | None = None,
+        mark: bytes = b"",
+        version: int = VERSION,
+        length: int = 0,
     ) -> Template:
+        """version, length: of a block's envelope, and bytes of its packets."""
         if mark:
             return self._new_template(run, flags, epoch, width, picks, expiry, tree, mark)  # a mark is never used again
-        key = (run.topic, run.qos, run.retain, run.length, run.properties, expiry, flags, epoch, width, picks, tree)
+        length = length or run.length
+        key = (run.topic, run.qos, run.retain, length, run.properties, expiry, flags, epoch, width, picks, tree, version)
         template = self._templates.get(key)
         if template is None:
             if len(self._templates) >= TEMPLATES:
                 self._templates.clear()
-            template = self._templates[key] = self._new_template(run, flags, epoch, width, picks, expiry, tree, b"")
+            template = self._new_template(run, flags, epoch, width, picks, expiry, tree, b"", version, length)
+            self._templates[key] = template
         return template
 
     def _new_template(
-        self, run: Batch, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None, mark: bytes
+        self,
+        run: Batch,
+        flags: int,
+        epoch: int,
+        width: int,
+        picks: Picks,
+        expiry: int | None,
+        tree: int | None,
+        mark: bytes,
+        version: int = VERSION,
+        length: int | None = None,
     ) -> Template:
         correlation, others = split_properties(run.properties)
         flags |= run.qos | (Flag.RETAIN if run.retain else 0)
         flags |= (Flag.CORRELATION if correlation is not None else 0) | (Flag.EXPIRY if expiry is not None else 0)
-        head = encode_head(flags, self._core.number, epoch, self._tree.number if tree is None else tree, width)
+        head = encode_head(flags, self._core.number, epoch, self._tree.number if tree is None else tree, width, version)
         middle = encode_rest(expiry, picks, correlation, mark if run.retain else None)
-        return Template(run.topic, head, width, middle, others, run.length)
+        return Template(run.topic, head, width, middle, others, run.length if length is None else length)
+
+
+class _Copies:
+    """Frames in a row with the visited bits of each branch: the first are built, the others are copies with other bits.
+
+    size: of a frame.
+    """
+
+    __slots__ = ("_bits", "_built", "_first", "_payloads", "_stamp", "_template", "size")
+
+    def __init__(self, template: Template, stamp: bytes, first: int, payloads: list[bytes]) -> None:
+        """stamp: publish time, 6 bytes. first: sequence of the first frame."""
+        self._template = template
+        self._stamp = stamp
+        self._first = first
+        self._payloads = payloads
+        self._built: bytes | bytearray | None = None
+        self._bits = b""
+        self.size = template.size
+
+    def with_bits(self, bits: bytes) -> bytes | bytearray:
+        """The frames for a branch."""
+        if self._built is None:
+            self._built, self._bits = self._template.block(bits, self._stamp, self._first, self._payloads), bits
+            return self._built
+        data = bytearray(self._built)
+        patch(data, self._template.bits_offset, self.size, len(self._payloads), changes(self._bits, bits))
+        return data

@@ -179,7 +179,7 @@ class Origin:
         time = self._core.wall_ms()
         if self._core.tap is not None:
             self._core.tap.taken(run, False, epoch, first, time, share)
-        self._frames.send(run, run.payloads, share, epoch, first, time, picks, 0, run.expiry, droppable=True, mark=mark)
+        self._frames.send(run, 0, share, epoch, first, time, picks, 0, run.expiry, droppable=True, mark=mark)
 
     def _publish_custody(self, parts: list[tuple[Batch, Picks]], mask: int, run: Batch, hold: bool = False, keep: bool = False) -> Verdict:
         everyone = mask

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...mqtt.batch.batch import Batch
-from ...mqtt.batch.cutting import alike_until
+from ...mqtt.batch.cutting import alike_until, part_of_each
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MqttError
@@ -28,80 +28,36 @@ from ...mqtt.length import known_length
 from ...mqtt.topics import check_topic, matches
 from ..custody.windows import CustodyWindow, Pending
 from ..retained import Applied
-from ..view.trees import Child, Record
+from ..view.trees import Record
 from ..wire.batch import PLAIN_REST, Span, Spans
-from ..wire.control import Dropped, Life, Receipt
+from ..wire.block import packets_in
+from ..wire.control import NO_POSITION, Dropped, Life, Receipt
 from ..wire.envelope import (
     CORRELATION_DATA,
     FIXED,
     PEER_TOPICS,
     Flag,
-    Head,
-    Rest,
     Share,
+    Template,
     bad_frame,
     check_others,
     decode_head,
     decode_rest,
+    encode_head,
     join_properties,
     low_sequences,
     peer_message_kind,
 )
 from ..wire.rename import Renamed, renamed
-from ..wire.visited import Changes, bits_for, changes, patch
+from ..wire.visited import bits_for, changes, patch
 from .actions import Deliver, PeerMessage, Send
-from .core import Core, LinkEnd, Passage
+from .core import Core, LinkEnd, Passage, Stream
 from .direct import DirectLane
-from .flood import Flood, Flooder
+from .flood import Flooder
 
 TOPICS = 200_000  # topics known to be good
 BLOCKS, LONG_BLOCK = 10_000, 1024  # property blocks known to be good, and the longest kept
 STREAMS = 10_000  # kept for each link
-
-
-class Stream:
-    """What happens to frames with these envelope constants on this link.
-
-    record: the tree that they travel in; None when they are stale or flooded.
-    deliver: whether this broker is in the share.
-    forwards: (link, child, bytes to patch) for each link that they are passed on to.
-    window: lets custody frames for this broker in once.
-    flood: for flooded frames, their window, and the links and bits to pass them on with.
-    spans: whether its frames may make spans.
-    peer: number of the neighbour that they come from.
-    rest, parsed: what followed the bits the last time, as bytes and decoded. Frames of one millisecond have it in common.
-    """
-
-    __slots__ = (
-        "custody",
-        "deliver",
-        "flood",
-        "forwards",
-        "head",
-        "ordinary",
-        "parsed",
-        "peer",
-        "record",
-        "repeated",
-        "rest",
-        "spans",
-        "window",
-    )
-
-    def __init__(self, head: Head, peer: int) -> None:
-        self.head = head
-        self.peer = peer
-        self.custody = bool(head.flags & 3)
-        self.spans = not head.flags & ~3
-        self.ordinary = not head.flags & Flag.PICKS_ONLY
-        self.repeated = bool(head.flags & Flag.REPEATED)
-        self.rest = b""
-        self.parsed: Rest | None = None
-        self.deliver = False
-        self.record: Record | None = None
-        self.forwards: list[tuple[LinkEnd, Child, Changes]] = []
-        self.window: CustodyWindow | None = None
-        self.flood: Flood | None = None
 
 
 class Relay:
@@ -160,6 +116,11 @@ class Relay:
         others = data[rest_end + 8 : payload]
         if others and others not in self._good:
             self._check_others(others)
+        if stream.head.version:
+            first = int.from_bytes(data[rest_end : rest_end + 8], "big")
+            frame = data[position : position + size]
+            self._take_block(link, stream, topic, data[bits_end:rest_end], others, first, frame, bits_end - position, payload - position)
+            return position + size
         # How many frames follow that differ in the low bytes of the sequence and the payload only?
         sequence_at = rest_end + 6
         prefix = data[position:sequence_at]
@@ -276,6 +237,44 @@ class Relay:
             token = self.admit(window, head.origin, epoch, first, last)
         self._deliver(stream, topic, rest, others, block, size, count, offsets[2], token, first)
 
+    def _take_block(
+        self, link: LinkEnd, stream: Stream, topic: bytes, rest: bytes, others: bytes, first: int, frame: bytes, bits_end: int, payload: int
+    ) -> None:
+        """Messages under one envelope, with sequences from `first` on. bits_end, payload: places in the frame.
+
+        Where they cannot be taken and passed on as they are, they are taken as frames of their own.
+        """
+        core, head, record, window = self._core, stream.head, stream.record, stream.window
+        _read_rest(stream, topic, rest)
+        assert stream.parsed is not None, "it is read"
+        block, bits = frame[payload:], bits_end - head.width
+        name = len(topic).to_bytes(2, "big") + topic
+        properties = join_properties(stream.parsed.correlation, others)
+        size, begin = packets_in(block, head.version, head.flags & 3, name, properties)
+        count = len(block) // size
+        position, last = (head.epoch, first), first + count - 1
+        known = record is None or position <= (record.last if not stream.custody else NO_POSITION if window is None else window.seen)
+        if known or not stream.whole:
+            constants = encode_head(head.flags, head.origin, head.epoch, head.tree, head.width)
+            template = Template(topic, constants, head.width, rest[6:], others, size - begin)
+            frames = bytes(template.block(frame[bits:bits_end], rest[:6], first, part_of_each(block, begin, size - begin, size)))
+            at = 0
+            while at < len(frames):
+                at = self.receive(link, frames, at, len(frames))
+            return
+        assert record is not None, "else it is known"
+        link.received += count
+        if not stream.custody:
+            record.last = (head.epoch, last)
+        if stream.forwards:
+            passage: Passage | None = None
+            if core.tap is not None and core.tap.wants(topic):
+                passage = Passage(head.origin, head.epoch, stream.custody, first, count, stream.parsed.time, topic, size - begin)
+            self._pass_on(stream, topic, frame, len(frame), count, bits, passage)
+        if stream.deliver:
+            token = None if window is None else self.admit(window, head.origin, head.epoch, first, last)
+            self._deliver(stream, topic, rest, others, block, size, count, begin, token, first, head.version)
+
     def _pass_on(self, stream: Stream, topic: bytes, block: bytes, size: int, count: int, bits: int, passage: Passage | None) -> None:
         """A run to the children that have part in its share.
 
@@ -283,6 +282,7 @@ class Relay:
         """
         core = self._core
         counters = core.counters
+        frames = len(block) // size
         for end, child, what in stream.forwards:
             if stream.custody:
                 if child.cut or end.full:
@@ -297,7 +297,7 @@ class Relay:
             data: bytes | bytearray = block
             if what:
                 data = bytearray(block)
-                patch(data, bits, size, count, what)
+                patch(data, bits, size, frames, what)
             if end.gate is not None:
                 left = renamed(data, size, topic, end.gate.outwards(topic))
                 if left is None:
@@ -385,8 +385,9 @@ class Relay:
         payload: int,
         token: int | None,
         first: int,
+        version: int = 0,
     ) -> None:
-        """Hand a run to the shell. first: its first sequence."""
+        """Hand a run to the shell. first: its first sequence. version: of MQTT, of which its frames are packets; 0: they are not."""
         core = self._core
         head = stream.head
         if rest == stream.rest and stream.parsed is not None:
@@ -397,7 +398,9 @@ class Relay:
         if correlation is not None:
             others = join_properties(correlation, others)
         flags = head.flags
-        run = Run(topic, flags & 3, flags & Flag.RETAIN != 0, None, others, expiry, core.now, (block, payload, size, size - payload))
+        run = Run(
+            topic, flags & 3, flags & Flag.RETAIN != 0, None, others, expiry, core.now, (block, payload, size, size - payload), version
+        )
         core.counters.delivered += count
         if not stream.ordinary and not chosen:
             self._take_peer_message(head.origin, topic, run, token)
@@ -476,6 +479,7 @@ class Relay:
                 stream.forwards.append((self._core.links[child.link], child, changes(bits, bits_for(share, head.width))))
         if link.gate is not None or any(end.gate is not None for end, _, _ in stream.forwards):
             stream.spans = False  # each topic has a way of its own
+        stream.whole = link.gate is None and all(end.blocks for end, _, _ in stream.forwards)
         stream.deliver = bool(head.share >> self._core.number & 1)
         if stream.deliver and stream.custody:
             stream.window = self.window(head.origin, record.uuid)

@@ -2,7 +2,7 @@
 
     offset  size  field                                                     same in all frames of
     ------  ----  --------------------------------------------------------  ---------------------
-    0       1     version = 1                                               a stream
+    0       1     version = 1; 4 or 5 in a block (block.py)                 a stream
     1       1     flags (`Flag`)                                            a stream
     2       2     origin: number of the broker where it was published       a stream
     4       6     epoch of the origin's life that numbered it, ms           a stream
@@ -40,6 +40,7 @@ from ...mqtt.publish import publish_properties, strip
 from ...mqtt.reasons import Reason
 
 VERSION = 1
+BLOCKS = (4, 5)  # versions of a block's envelope: that of MQTT in which its packets are
 FIXED = 20  # bytes in front of the visited bits
 CORRELATION_DATA = 0x09
 WIDEST = 8192  # bytes of visited bits: 65,536 brokers
@@ -67,7 +68,10 @@ class Flag:
 
 
 class Head(NamedTuple):
-    """The constants of a stream. share: the brokers whose visited bit is not set."""
+    """The constants of a stream. share: the brokers whose visited bit is not set.
+
+    version: of MQTT, in which the packets of a block are; 0: it is no block.
+    """
 
     flags: int
     origin: int
@@ -75,6 +79,7 @@ class Head(NamedTuple):
     tree: int
     width: int
     share: int
+    version: int = 0
 
 
 class Rest(NamedTuple):
@@ -97,11 +102,11 @@ def bad_frame(text: str) -> PeerError:
     return PeerError(Reason.MALFORMED_PACKET, f"mesh frame: {text}")
 
 
-def encode_head(flags: int, origin: int, epoch: int, tree: int, width: int) -> bytes:
+def encode_head(flags: int, origin: int, epoch: int, tree: int, width: int, version: int = VERSION) -> bytes:
     """The first 20 bytes of an envelope; the visited bits follow."""
     return b"".join(
         (
-            bytes((VERSION, flags)),
+            bytes((version, flags)),
             origin.to_bytes(2, "big"),
             epoch.to_bytes(6, "big"),
             tree.to_bytes(8, "big"),
@@ -129,9 +134,12 @@ def check_travels(topic: bytes, properties: bytes, length: int, picks: Picks, wi
 
 def decode_head(head: bytes) -> Head:
     """Read the fixed part and the bits. Raises `PeerError` for a version or QoS that does not exist."""
-    if head[0] != VERSION:
-        raise bad_frame(f"envelope version {head[0]}, this broker speaks {VERSION}")
-    flags = head[1]
+    version, flags = head[0], head[1]
+    if version in BLOCKS:
+        if flags & (Flag.RETAIN | Flag.FLOOD) or (version == 5 and flags & Flag.CORRELATION):
+            raise bad_frame("a block of messages that make none")
+    elif version != VERSION:
+        raise bad_frame(f"envelope version {version}, this broker speaks {VERSION}")
     if flags & 3 == 3:
         raise bad_frame("QoS 3 in the envelope")
     if flags & Flag.FLOOD and flags & 3:
@@ -139,7 +147,8 @@ def decode_head(head: bytes) -> Head:
     bits = head[FIXED:]
     share = int.from_bytes(bits, "little") ^ ((1 << 8 * len(bits)) - 1)
     integer = int.from_bytes
-    return Head(flags, integer(head[2:4], "big"), integer(head[4:10], "big"), integer(head[10:18], "big"), len(bits), share)
+    origin, epoch, tree = integer(head[2:4], "big"), integer(head[4:10], "big"), integer(head[10:18], "big")
+    return Head(flags, origin, epoch, tree, len(bits), share, version if version in BLOCKS else 0)
 
 
 def encode_picks(picks: Picks) -> bytes:
@@ -281,9 +290,10 @@ class Template:
     def block(self, bits: bytes, time: bytes, first: int, payloads: list[bytes]) -> bytes | bytearray:
         """Frames with sequences from `first` on, in a row. time: publish time, 6 bytes."""
         count = len(payloads)
-        prefix = b"".join((self._before, bits, time, self._middle, first.to_bytes(8, "big"), self._tail))
+        parts = (self._before, bits, time, self._middle, first.to_bytes(8, "big"), self._tail)
         if count == 1:
-            return prefix + payloads[0]
+            return b"".join((*parts, payloads[0]))
+        prefix = b"".join(parts)
         low = first & 0xFFFF
         if low + count > 65_536:
             edge = 65_536 - low

@@ -13,7 +13,8 @@ LIFE_BYTES = 16
 # What this release understands beyond the version of the protocol. A link's ends tell each other; what needs one is sent to nobody else.
 LIFE = "life"  # link state carries the life
 MANAGE = "manage"  # orders of operators to the whole mesh
-CAPABILITIES = frozenset((LIFE, MANAGE))
+BLOCK = "block"  # the messages of a run under one envelope (block.py)
+CAPABILITIES = frozenset((LIFE, MANAGE, BLOCK))
 
 
 class Identity(NamedTuple):

@@ -11,6 +11,7 @@ from struct import Struct
 
 TOGETHER = 32  # frames
 ENOUGH = 40  # frames, of fewer each is looked at by itself
+FEW_COLUMNS = 24  # bytes that are compared one by one, each of all frames together
 
 
 @lru_cache(maxsize=256)
@@ -50,3 +51,11 @@ def alike_until(data: bytes, prefix: bytes, position: int, size: int, end: int) 
     while following <= last and same(prefix, following):
         following += size
     return following
+
+
+def all_have(block: bytes, at: int, part: bytes, size: int) -> bool:
+    """Whether each frame has these bytes at this place. block: of whole frames of `size` bytes."""
+    count = len(block) // size
+    if len(part) > FEW_COLUMNS:
+        return part_of_each(block, at, len(part), size).count(part) == count
+    return all(block[at + i :: size] == part[i : i + 1] * count for i in range(len(part)))

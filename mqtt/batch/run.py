@@ -132,6 +132,13 @@ class Run(Batch):
             frames = self._variants[key] = self._encode(*key)
         return frames
 
+    def packets(self) -> tuple[int, Frames]:
+        """The run at its own QoS and retain flag, with the least work: the version of the packets, and these. What is made is not kept."""
+        version = self._raw_version
+        if version:
+            return version, self.frames(version, self.qos, self.retain)
+        return 4, self._encode(4, self.qos, self.retain, b"")
+
     def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
         """See `Batch`."""
         return self.frames(version, 0, retain, more).data

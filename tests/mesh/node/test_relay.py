@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Identity, Node
+from mqmesh.mesh.wire.identity import BLOCK
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
 from support.models.mesh_net import Net
@@ -179,6 +180,7 @@ def test_the_direct_lane_leaves_what_is_cut_off_to_the_general_way(cut: int) -> 
 def frames(qos: int, count: int = 3) -> tuple[Node, bytes]:
     """A destination that is joined to its origin's tree, and frames for it."""
     net = Net(1, 2)
+    net.capabilities -= {BLOCK}
     net.link(1, 2)
     net.nodes[2].subscribe("#", None, 1, 0.0)
     net.settle()

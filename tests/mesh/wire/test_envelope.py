@@ -48,7 +48,7 @@ def test_a_head_survives(flag: int, origin: int, epoch: int, tree: int, share: i
     width = width_for(share) + wider
     raw = encode_head(flag, origin, epoch, tree, width) + bits_for(share, width)
     assert len(raw) == FIXED + width
-    assert tuple(decode_head(raw)) == (flag, origin, epoch, tree, width, share)
+    assert tuple(decode_head(raw)) == (flag, origin, epoch, tree, width, share, 0)
 
 
 @given(u48, st.none() | st.integers(0, 2**32 - 1), picks, st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
@@ -105,7 +105,7 @@ def test_frames_are_good_packets(
         assert (packet.topic, packet.qos, packet.retain, packet.payload) == (topic, 0, False, payloads[i])
         envelope = packet.properties[Property.CORRELATION_DATA]
         assert int.from_bytes(envelope[-8:], "big") == first + i
-        assert tuple(decode_head(envelope[: FIXED + width])) == (flag, 7, 8, 9, width, share)
+        assert tuple(decode_head(envelope[: FIXED + width])) == (flag, 7, 8, 9, width, share, 0)
         assert tuple(decode_rest(flag, envelope[FIXED + width : -8])) == (time, None, chosen, correlation, mark or b"")
         frame = data[i * template.size : (i + 1) * template.size]
         assert frame[template.bits_offset : template.bits_offset + width] == bits_for(share, width)

@@ -21,7 +21,7 @@ from mqmesh.mesh.node.actions import (
 )
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
-from mqmesh.mesh.wire.identity import MANAGE, Identity
+from mqmesh.mesh.wire.identity import BLOCK, MANAGE, Identity
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.batch.run import Run
@@ -65,7 +65,7 @@ class Net:
         self.confirmed: list[object] = []  # watches
         self.stuck: set[tuple[int, int]] = set()  # (node, link) whose data stays
         self.hold = False
-        self.capabilities = frozenset({MANAGE})  # that both ends of a new link name
+        self.capabilities = frozenset({MANAGE, BLOCK})  # that both ends of a new link name
         self.now = 0.0
         self.links = 0
         for number in numbers:
