@@ -28,7 +28,7 @@ from uuid import UUID
 from mqmesh.base.process.collector import Collector
 from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.node import Node
-from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.identity import PACKED, Identity
 from mqmesh.mqtt.batch.run import Run
 
 TOPIC = b"all"
@@ -66,7 +66,7 @@ class Mesh:
         self._flying: list[tuple[float, int, int, int, bytes]] = []  # at, order, broker, link (0: a timer), data
         self._order = itertools.count()
         self._timers: dict[int, float] = {}
-        self.identities = {n: Identity("m", f"b{n}", n, UUID(int=n), 1) for n in range(1, count + 1)}
+        self.identities = {n: Identity("m", f"b{n}", n, UUID(int=n), 1, capabilities=frozenset((PACKED,))) for n in range(1, count + 1)}
         self.nodes = {n: Node(identity) for n, identity in self.identities.items()}
         pairs = {(n, n % count + 1) for n in self.nodes}
         while len(pairs) < 2 * count:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from ...mqtt.reasons import Reason
 from ..custody.bounds import CustodyBounds
-from ..wire.control import encode
+from ..wire.control import encode, encode_packed
 from ..wire.envelope import Flag, Head, Rest
-from ..wire.identity import BLOCK, Identity
+from ..wire.identity import BLOCK, PACKED, Identity
 from ..wire.keys import Keys
+from ..wire.packed import Packer, Unpacker
 from ..wire.policy import PolicyFilter
 from .actions import Action, CloseLink, Event, Send
 
@@ -208,6 +209,7 @@ class LinkEnd:
     twin: the peer is another life of this very broker: only lives are said over it.
     second: the peer is another life of a neighbour that has a link: it hears and says what all know, and is not used.
     lives: the serial of the newest statement of each life that went over it, either way.
+    packer, unpacker: of trees, None before the first.
     sent, received: data frames. dropped: those that it was too full for, of custody too, which comes again.
     """
 
@@ -222,6 +224,7 @@ class LinkEnd:
         "id",
         "incarnation",
         "lives",
+        "packer",
         "peer",
         "received",
         "second",
@@ -229,6 +232,7 @@ class LinkEnd:
         "streams",
         "synced",
         "twin",
+        "unpacker",
     )
 
     def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: PolicyFilter | None = None) -> None:
@@ -245,6 +249,8 @@ class LinkEnd:
         self.direct: dict[bytes, Outcome] = {}
         self.twin = self.second = False
         self.lives: dict[bytes, int] = {}
+        self.packer: Packer | None = None
+        self.unpacker: Unpacker | None = None
         self.sent = self.received = self.dropped = 0
 
 
@@ -310,6 +316,15 @@ class Core:
         """Send a control packet."""
         self.counters.control_sent += 1
         self.actions.append(Send(link, encode(kind, body), urgent))
+
+    def open(self, end: LinkEnd, body: Any) -> None:
+        """Send a tree, behind the messages that go before it."""
+        if PACKED not in end.peer.capabilities:
+            self.control(end.id, "open", body, urgent=False)
+            return
+        self.counters.control_sent += 1
+        end.packer = end.packer or Packer()
+        self.actions.append(Send(end.id, encode_packed(body, end.packer), False))
 
     def flood(self, kind: str, body: Any, but: int | None = None) -> None:
         """Send a control packet over all links but one."""

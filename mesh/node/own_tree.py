@@ -13,7 +13,7 @@ It does not know who is sent what in it.
 from __future__ import annotations
 
 from ..view.linkstate import LinkStates
-from ..view.trees import EPOCH_SHIFT, Shape, branches, shape_of
+from ..view.trees import EPOCH_SHIFT, Shape, branches, preorder, shape_of
 from .core import Core
 
 
@@ -61,7 +61,7 @@ class OwnTree:
         self.number += 1
         self._announced, self.due, self._holed = True, False, False
         core.counters.trees += 1
-        nodes = [(number, node.parent, node.incarnation) for number, node in self.shape.items()]
+        nodes = [(number, *self.shape[number][:2]) for number in preorder(self.shape, core.number)]
         said = (core.number, core.uuid, core.identity.epoch, self.number, nodes)
         body = (*said, None if core.keys is None else core.keys.seal("open", *said))
         self.branches = []
@@ -72,7 +72,7 @@ class OwnTree:
                 continue
             self.branches.append((end.id, mask))
             self.reach |= mask
-            core.control(end.id, "open", body, urgent=False)
+            core.open(end, body)
         core.event("tree_announced", tree=self.number, brokers=len(nodes))
 
     def link_lost(self, link: int) -> None:

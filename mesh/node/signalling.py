@@ -14,8 +14,9 @@ from ...mqtt.errors import PeerError
 from ...mqtt.length import known_length
 from ...mqtt.reasons import Reason
 from ..view.trees import Child, Record, branches, check_open
-from ..wire.control import PREFIX, Noted, Open, decode, encode_mask
+from ..wire.control import PREFIX, Noted, Open, decode, decode_packed, encode_mask
 from ..wire.envelope import bad_frame
+from ..wire.packed import Unpacker
 from .core import Core, LinkEnd
 from .dispatch import Dispatch
 from .links import Links
@@ -72,15 +73,24 @@ class Signalling:
             raise bad_frame("a control packet has properties")
         kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
         self._core.counters.control_received += 1
+        tree = self._unpacked(end, data[topic_end + 1 : stop]) if kind == "packed" else None  # also where it is for nobody: a stream
         if (end.twin and kind != "life") or (end.second and kind not in SAID_TO_ALL) or (kind == RETAINED and not end.compared):
             return stop
         if kind == RETAINED:
             self._retained.receive(end, data[topic_end + 1 : stop])
             return stop
+        if tree is not None:
+            self._on_open(end, tree)
+            return stop
         body = decode(kind, data[topic_end + 1 : stop])
         if body is not None:
             self._handlers[kind](end, body)
         return stop
+
+    @staticmethod
+    def _unpacked(end: LinkEnd, payload: bytes) -> Any:
+        end.unpacker = end.unpacker or Unpacker()
+        return decode_packed(payload, end.unpacker)
 
     def _on_synced(self, end: LinkEnd, body: int) -> None:
         if not end.synced:
@@ -114,7 +124,7 @@ class Signalling:
             child = core.by_number.get(number)
             if child is not None and child.incarnation == links[number]:
                 record.children[child.id] = Child(child.id, mask)
-                core.control(child.id, "open", message, urgent=False)
+                core.open(child, message)
         self._relay.records[message.origin] = record
         self._relay.resume(message.origin, message.uuid, core.lives.life_at(message.origin, message.uuid, message.epoch))
         core.stale()

@@ -42,6 +42,19 @@ def shape_of(paths: dict[int, Path], holders: dict[int, LinkRecord]) -> Shape:
     return {n: Node(p.parent, p.incarnation, holders[n].uuid, holders[n].epoch) for n, p in paths.items()}
 
 
+def preorder(shape: Shape, root: int) -> list[int]:
+    """The brokers of a tree, each one before what is behind it. What is behind a link is said alike in all trees that agree in it."""
+    children: dict[int, list[int]] = {}
+    for number in sorted(shape, reverse=True):
+        children.setdefault(shape[number].parent, []).append(number)
+    found, open_ = [], children.get(root, [])
+    while open_:
+        number = open_.pop()
+        found.append(number)
+        open_ += children.get(number, ())
+    return found
+
+
 def branches(nodes: list[tuple[int, int]], root: int, here: int) -> dict[int, int]:
     """(number, parent) of all but the root, parents first -> for each child of `here`, the brokers behind it, itself included."""
     sets = {number: 1 << number for number, _ in nodes}

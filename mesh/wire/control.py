@@ -17,6 +17,7 @@ Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
                             [number, uuid] | nil, seal | nil], ...]
     want       link       [[number, uuid], ...]
     open       down       [origin, uuid, epoch, tree, [[number, parent, incarnation], ...]]
+    packed     down       the body of `open`, deflated as the link's next (packed.py); to peers that name the capability `packed`
     receipts   up         [[origin, tree, destination, epoch, born, [epoch, sequence], [epoch, sequence], messages, bytes,
                             [[epoch, first, last, [group, filter]], ...]], ...]
     dropped    up         [[origin, tree, brokers], ...]
@@ -39,6 +40,7 @@ from ...mqtt.length import encode_length
 from ...mqtt.reasons import Reason
 from .identity import LIFE_BYTES
 from .keys import KEY_BYTES, SIGNATURE_BYTES, Seal
+from .packed import Packer, Unpacker
 from .policy import Policy, decode_policy
 
 PREFIX = b"$mesh/"
@@ -340,6 +342,20 @@ def encode_raw(kind: str, payload: bytes) -> bytes:
     """The control packet of a kind whose body is written elsewhere."""
     topic = PREFIX + kind.encode()
     return b"".join((b"\x30", encode_length(3 + len(topic) + len(payload)), len(topic).to_bytes(2, "big"), topic, b"\0", payload))
+
+
+def encode_packed(body: Any, packer: Packer) -> bytes:
+    """An `open`, for a peer that takes it deflated."""
+    return encode_raw("packed", packer.pack(msgpack.packb(body)))
+
+
+def decode_packed(payload: bytes, unpacker: Unpacker) -> Any:
+    """What `decode` returns for the `open` in there. Raises `PeerError`."""
+    try:
+        body = unpacker.unpack(payload)
+    except ValueError as error:
+        raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/packed: {error}") from None
+    return decode("open", body)
 
 
 def encode_mask(mask: int) -> bytes:

@@ -14,7 +14,8 @@ LIFE_BYTES = 16
 LIFE = "life"  # link state carries the life
 MANAGE = "manage"  # orders of operators to the whole mesh
 BLOCK = "block"  # the messages of a run under one envelope (block.py)
-CAPABILITIES = frozenset((LIFE, MANAGE, BLOCK))
+PACKED = "packed"  # trees as one deflated stream
+CAPABILITIES = frozenset((LIFE, MANAGE, BLOCK, PACKED))
 
 
 class Identity(NamedTuple):

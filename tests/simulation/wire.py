@@ -37,8 +37,8 @@ def packets_of(data: bytes) -> list[bytes]:
 
 
 def _may_repeat(packet: bytes) -> bool:
-    """Whether the protocol takes it twice. A comparison of retained messages is a dialogue, and links repeat nothing."""
-    return b"$mesh/" in packet[:10] and b"$mesh/retained" not in packet[:20]
+    """Whether the protocol takes it twice. A comparison of retained messages is a dialogue, trees are a stream; links repeat nothing."""
+    return b"$mesh/" in packet[:10] and not any(kind in packet[:20] for kind in (b"$mesh/retained", b"$mesh/packed"))
 
 
 class Direction:
