@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from ..errors import PipelineError
 from .journal_reader import JournalReader, JournalStreamReader, schema_text
 from .options import TopicOptions
+from .queue_reader import QUEUE_SCHEMA, QueueOptions, QueueReader, QueueStreamReader
 from .sink import BatchSink, SinkSettings, StreamSink
 from .subscriber import SCHEMA
 from .topic_reader import TopicReader, TopicStreamReader
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MqmeshSource(DataSource):
-    """Options: docs/spark.md. `journal` reads a journal, `topic` a topic; a sink has `broker` and `topic` or a column of that name."""
+    """Options: docs/spark.md. `journal`, `topic` and `queue` read such; a sink has `broker` and `topic` or a column of that name."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,13 +31,21 @@ class MqmeshSource(DataSource):
             return schema_text(self.options)
         if self.options.get("topic"):
             return SCHEMA
-        raise PipelineError("say what to read: option journal, or the options broker, topic and client")
+        if self.options.get("queue"):
+            return QUEUE_SCHEMA
+        raise PipelineError("say what to read: option journal, the options broker, topic and client, or the options broker and queue")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return JournalReader(self.options) if self.options.get("journal") else TopicReader(TopicOptions.of(self.options))
+        if self.options.get("journal"):
+            return JournalReader(self.options)
+        return TopicReader(TopicOptions.of(self.options)) if self.options.get("topic") else QueueReader(QueueOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return JournalStreamReader(self.options) if self.options.get("journal") else TopicStreamReader(TopicOptions.of(self.options))
+        if self.options.get("journal"):
+            return JournalStreamReader(self.options)
+        if self.options.get("topic"):
+            return TopicStreamReader(TopicOptions.of(self.options))
+        return QueueStreamReader(QueueOptions.of(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return BatchSink(SinkSettings(self.options, schema))

@@ -28,6 +28,7 @@ SPARK = (  # one session and the tables of one run for all of them
     "pipeline/health/test_health.py",
     "pipeline/latency/test_latency.py",
     "pipeline/source/test_journal_source.py",
+    "pipeline/source/test_queues.py",
     "pipeline/source/test_topics.py",
     "pipeline/streaming/test_follow.py",
     "pipeline/tables/test_manifest.py",
