@@ -296,7 +296,7 @@ class Broker:
             self.queue_topic.elsewhere, self.queue_topic.home = queues.ask_home, queues.sites.home_name
             self.queue_topic.site_name = queues.sites.site_name
             queues.sites.asking.carry_out = self.queue_topic.carry_out
-            queues.sites.join_mesh(mesh.node, mesh.peer_messages)
+            queues.sites.join_mesh(mesh.node, mesh.peer_messages, mesh.settings.clients == "roam")
             queues.temporary.number = mesh.node.identity.number
 
     def _open_store(self) -> None:

@@ -37,7 +37,7 @@ Give = Callable[["Seat | Guest", int], int]  # give a member messages, at most s
 class Row:
     """Who sits at one queue.
 
-    named: seats by the name of their member: two, if clients of two sites have one name. free: those that may have room, the one whose turn
+    named: seats by the name of their member: two, while a client moves between sites. free: those that may have room, the one whose turn
     it is first. woken: of these, those that may have something to take that they had no room for. untold: those that ask for messages,
     and do not know that there are some. choosy: as free, of members with selectors, by these. selectors: of all who sit here.
     """
@@ -45,7 +45,7 @@ class Row:
     def __init__(self, queue: Queue, give: Give) -> None:
         self._queue = queue
         self._give = give
-        self._seats: set[Seat | Guest] = set()
+        self._seats: dict[Seat | Guest, None] = {}
         self._named: dict[str, list[Seat | Guest]] = {}
         self._free: OrderedDict[Seat | Guest, None] = OrderedDict()
         self._choosy: dict[str, OrderedDict[Seat | Guest, None]] = {}
@@ -61,7 +61,7 @@ class Row:
     def sit(self, seat: Seat | Guest) -> None:
         """A member takes messages from now on."""
         if seat not in self._seats:
-            self._seats.add(seat)
+            self._seats[seat] = None
             self._named.setdefault(seat.member.name, []).append(seat)
             if seat.selector:
                 self.selectors[seat.selector] += 1
@@ -70,11 +70,17 @@ class Row:
             self.tell(seat)
         self.wake(seat)
 
-    def stand(self, seat: Seat | Guest) -> bool:
-        """It takes no more: whether nobody sits here now."""
+    def give_back(self, seat: Seat | Guest, now: int) -> None:
+        """What a member has is for others, and it takes messages still. now: milliseconds since 1970."""
+        if seat in self._seats:
+            self._queue.leave(seat.member, now)
+            self._queue.join(seat.member.name)
+
+    def stand(self, seat: Seat | Guest, now: int) -> bool:
+        """It takes no more, and what it has goes back: whether nobody sits here now. Who has moved to another site stays a member there."""
         if seat not in self._seats:
             return False
-        self._seats.remove(seat)
+        del self._seats[seat]
         self._line(seat).pop(seat, None)
         if seat.selector:
             self.selectors[seat.selector] -= 1
@@ -85,7 +91,10 @@ class Row:
             self._untold.pop(seat, None)
         named = self._named[seat.member.name]
         named.remove(seat)
-        if not named:
+        self._queue.leave(seat.member, now)
+        if named:
+            self._queue.join(seat.member.name)
+        else:
             del self._named[seat.member.name]
         return not self._seats
 
@@ -178,7 +187,7 @@ class Row:
         single = self._queue.first_active if self._queue.rules.single else None
         if lane.group == ANYBODY and single is None:
             return line
-        names = lane.group if single is None else [single.name]
+        names = sorted(lane.group) if single is None else [single.name]
         return OrderedDict.fromkeys(seat for name in names for seat in self._named.get(name, ()) if seat in line)
 
     def _serve(self, seat: Seat | Guest, most: int) -> int:

@@ -403,6 +403,7 @@ class Queues:
             seat = self.sites.seat(place, name, qos, suffix, pulls, selector, key)
         else:
             queue.subscribe(session.client_id)
+            self.sites.came_here(name, session.client_id)
             seat = (PullSeat if pulls else Seat)(place, queue, queue.member(session.client_id), qos, suffix, selector)
         place.seats[name] = seat
         if session.connection is not None:
@@ -419,8 +420,8 @@ class Queues:
         if other is not None and not seat.pulls:  # it asks for messages from now on
             self._take_seat(place, name, min(other.qos, 1), b"")
             return
-        if isinstance(seat, Seat) and session.client_id not in self.settings.subscribers.get(name, ()):
-            self.leave_plan(seat.queue, session.client_id)
+        if isinstance(seat, Seat):
+            self.sites.left_here(seat.queue, session.client_id)
         self._leave_place(place)
         self._stirred[name] = None
 
@@ -438,7 +439,9 @@ class Queues:
                 self._leave_place(seat.place)
 
     def leave_plan(self, queue: Queue, name: str) -> None:
-        """A subscriber is none any more: what waits for it alone expires, little by little where that is much."""
+        """A subscriber is none any more: what waits for it alone expires, little by little where that is much. The file's stay."""
+        if name in self.settings.subscribers.get(queue.name, ()):
+            return
         steps = queue.unsubscribe(name, self.now())
         for _ in islice(steps, AT_ONCE):
             pass
@@ -488,6 +491,7 @@ class Queues:
         if isinstance(seat, AwaySeat):
             self.sites.sit(seat)
         elif isinstance(seat, Seat):
+            self.sites.came_here(seat.name, seat.member.name)
             self.sit(seat)
 
     def sit(self, seat: Seat | Guest) -> None:
@@ -502,9 +506,8 @@ class Queues:
     def stand(self, seat: Seat | Guest) -> None:
         """It takes no more: what it has goes back."""
         row = self._rows.get(seat.queue)
-        if row is not None and row.stand(seat):
+        if row is not None and row.stand(seat, self.now()):
             del self._rows[seat.queue]
-        seat.queue.leave(seat.member, self.now())
         self.stir(seat.queue.name)
 
     def _give_back(self, place: Place) -> None:
@@ -524,9 +527,8 @@ class Queues:
             seat.leave(False)
             return
         assert isinstance(seat, Seat)
-        seat.queue.leave(seat.member, self.now())
-        if place.session.connection is not None:
-            seat.queue.join(seat.member.name)
+        if (row := self._rows.get(seat.queue)) is not None:
+            row.give_back(seat, self.now())
         self._stirred[name] = None
 
     def refused(self, session: Session, number: int, reason: int) -> None:

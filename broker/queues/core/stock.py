@@ -166,7 +166,7 @@ class Stock:
     def _lane(self, group: Group) -> Lane:
         lane = self.lanes.get(group)
         if lane is None:
-            members = [self.member(name) for name in group] if group else list(self.members.values())
+            members = [self.member(name) for name in sorted(group)] if group else list(self.members.values())
             lane = self.lanes[group] = Lane(group)
             for member in members:
                 member.lanes.append(lane)

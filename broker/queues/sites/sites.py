@@ -117,8 +117,10 @@ class Sites:
         self._here = here
         self._changed = changed
         self._node: Members | None = None
+        self._roam = False
         self._seats: dict[str, dict[str, AwaySeat]] = {}  # queue -> client -> its seat
         self._guests: dict[tuple[str, str, int], Guest] = {}  # (queue, client, its site)
+        self._came: dict[tuple[str, str], list[int]] = {}  # (queue, member that is a guest, or was) -> its sites, the latest last; 0: here
         self._told: set[int] = set()
         self._full: dict[str, bool] = {}
         self._back: dict[bytes, wire.PutPost] = {}
@@ -129,9 +131,9 @@ class Sites:
 
     # ---- life
 
-    def join_mesh(self, node: Members, posts: Posts) -> None:
-        """The broker is a member of a mesh."""
-        self._node, self.posts = node, posts
+    def join_mesh(self, node: Members, posts: Posts, roam: bool) -> None:
+        """The broker is a member of a mesh. roam: a client identifier is one client in all of it."""
+        self._node, self.posts, self._roam = node, posts, roam
         self.homes.maker = self._maker
         self.asking.join_mesh(posts)
         for kind, received, returned in (
@@ -169,6 +171,8 @@ class Sites:
             self._drop(number)
         elif event.name == "member_forgotten":
             self._drop(number)
+            for came in [one for one in self._came.values() if number in one]:
+                came.remove(number)
             self._moved(self.homes.forgotten(number))
 
     def _meet(self, number: int) -> None:
@@ -210,7 +214,12 @@ class Sites:
                 yield
 
     def _gone(self, key: tuple[str, str, int]) -> None:
-        self._here.stand(self._guests.pop(key))
+        guest = self._guests.pop(key)
+        self._here.stand(guest)
+        if guest.member.active:  # it has moved: its other site is where it is, whichever was heard last
+            sites = numbers(self._node.known()) if self._node is not None else ()
+            others = [site for site in sites if (guest.name, guest.client, site) in self._guests]
+            self._comes(guest.name, guest.member.name, others[-1] if others else 0)
 
     # ---- homes
 
@@ -238,6 +247,8 @@ class Sites:
         """A queue has its home here, or not any more."""
         for key in [one for one in self._guests if one[0] == name]:
             self._gone(key)
+        for one in [one for one in self._came if one[0] == name]:
+            del self._came[one]
         self.homes.own_changed()
         self._changed({"#"})  # with the first queue, and without the last one, all topics of queues go another way
         self._moved({name})
@@ -249,7 +260,7 @@ class Sites:
         if not names:
             return
         self._changed(names)
-        for name in names:
+        for name in sorted(names):
             self._sit_again(name)
         self._pass_on()
         for post in [one for one in self._back.values() if self.homes.home(one.name) is not None or self._here.queue_here(one.name)]:
@@ -408,6 +419,7 @@ class Sites:
         else:
             guest = Guest(queue, member, origin, post, self._feeds)
         self._guests[key] = guest
+        self._comes(post.name, name, origin)
         self._here.sit(guest)
 
     def _alerts(self, guest: PullGuest, waiting: int) -> None:
@@ -428,26 +440,61 @@ class Sites:
     def names(self, name: str, client: str) -> list[str]:
         """Under which names clients of other sites with this name are members here."""
         sites = numbers(self._node.known()) if self._node is not None else ()
-        return [f"{client}@{number}" for number in sites if (name, client, number) in self._guests]
+        return [self._guests[key].member.name for number in sites if (key := (name, client, number)) in self._guests]
 
     def _member_name(self, queue: Queue, client: str, origin: int) -> str:
-        """Under which name a client of another site is a member: its own, unless a client of the same name is there."""
-        member = queue.members.get(client)
-        return f"{client}@{origin}" if member is not None and member.active else client
+        """Under which name a client of another site is a member.
+
+        Its own. But where clients do not roam, another site may have another client of that name: the later one has its site in its name,
+        for as long as it is a subscriber.
+        """
+        if self._roam:
+            return client
+        second, member, rules = f"{client}@{origin}", queue.members.get(client), queue.rules
+        if member is not None and member.active:
+            return second
+        plans = (rules.plan,) if rules.load is None else (rules.load.normal, rules.load.loaded)
+        wanted = any(client in group for plan in plans for group in plan.groups or ())  # a group has its members by their identifiers
+        return second if second in queue.subscribers and not wanted else client
 
     def _leave(self, origin: int, body: bytes) -> None:
         post = wire.decode_leave(body)
         key = post.name, post.client, origin
-        guest = self._guests.get(key)
-        queue = self._here.queue_here(post.name)
-        if guest is not None and guest.token == post.token:
+        guest, queue = self._guests.get(key), self._here.queue_here(post.name)
+        if queue is None or (guest is not None and guest.token != post.token):
+            return
+        if guest is not None:
+            name = guest.member.name
             self._gone(key)
-            if post.for_good:
-                self._here.leave_plan(guest.queue, guest.member.name)
-        elif guest is None and queue is not None and post.for_good:
-            member = queue.members.get(post.client)
-            if member is not None and not member.active:
-                self._here.leave_plan(queue, post.client)
+        else:  # it was lost before
+            name = self._member_name(queue, post.client, origin)
+        if post.for_good:
+            self._end(queue, name, origin)
+
+    def _comes(self, name: str, member: str, site: int) -> None:
+        """A member is at this site now; 0: here."""
+        came = self._came.setdefault((name, member), [])
+        if site in came:
+            came.remove(site)
+        came.append(site)
+
+    def came_here(self, name: str, client: str) -> None:
+        """A client of this broker is a member now."""
+        if (name, client) in self._came:
+            self._comes(name, client, 0)
+
+    def left_here(self, queue: Queue, client: str) -> None:
+        """A client of this broker is no member any more."""
+        self._end(queue, client, 0)
+
+    def _end(self, queue: Queue, name: str, site: int) -> None:
+        """A member is no subscriber any more, as this site says: unless it has come to another site since."""
+        member, came = queue.members.get(name), self._came.get((queue.name, name), [])
+        if site in came[:-1]:
+            came.remove(site)
+        elif member is not None and not member.active:
+            self._came.pop((queue.name, name), None)
+            self._here.leave_plan(queue, name)
 
     def _said(self, origin: int, body: bytes) -> None:
         post = wire.decode_said(body)

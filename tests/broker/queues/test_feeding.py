@@ -199,9 +199,8 @@ def change(scene: Scene, seat: FakeSeat, what: str) -> None:
     """Something becomes of a member, or of the first message that it has."""
     member, queue = seat.member, scene.queue
     if what == "stand":
-        scene.row.stand(seat)  # type: ignore[arg-type]
+        scene.row.stand(seat, scene.now)  # type: ignore[arg-type]
         scene.seats.remove(seat)
-        queue.leave(member, scene.now)
     elif what == "shut":
         seat.shut = True
     elif what == "open":

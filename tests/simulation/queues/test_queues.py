@@ -15,3 +15,9 @@ SLICE = 10
 @pytest.mark.parametrize("start", range(0, SEEDS, SLICE))
 def test_each_put_ends_once_and_what_is_done_is_never_offered_again(start: int) -> None:
     run_seeds("queues", start, min(SLICE, SEEDS - start))
+
+
+def test_a_seed_repeats_its_run_whatever_the_order_of_sets() -> None:
+    first, second = (run_seeds("queues", 4014, 1, hashes=hashes) for hashes in "01")
+    assert "DONE" in first
+    assert first == second
