@@ -26,8 +26,8 @@ FOR ?= 600
 SPARK ?= 1
 # Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
 ARGS ?=
-# Processes of `make test`. Most tests wait for brokers, so three of them share even two processors well; 0 runs all in one.
-WORKERS ?= 3
+# Processes of `make test`. Most tests wait for brokers, so five of them share two processors well; 0 runs all in one.
+WORKERS ?= 5
 
 .PHONY: help plan venv services quick test check format site demo bench soak fuzz nightly lock clean
 
