@@ -89,6 +89,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.worst_address
+	$(BIN)/python -m benchmarks.trials.away --messages 10000000
 	$(BIN)/python -m benchmarks.trials.recipients
 	$(BIN)/python -m benchmarks.trials.recipients --kill --rounds $(KILLS) --seed $(SEED) --rate 300
 	$(BIN)/python -m benchmarks.trials.hijack --seed $(SEED)

@@ -287,9 +287,9 @@ class Scene:
         step("all arrive")
         return self._finish(fault.what, gaps, mended, patience)
 
-    def check(self, what: str) -> Round:
-        """Let everything arrive and count what happened since the last round."""
-        return self._finish(what, {}, {}, DRAIN)
+    def check(self, what: str, patience: float = DRAIN) -> Round:
+        """Let everything arrive, within so many seconds, and count what happened since the last round."""
+        return self._finish(what, {}, {}, patience)
 
     def _finish(self, what: str, gaps: dict[str, float], mended: dict[str, float], patience: float) -> Round:
         drained = self.load.drain(patience)
