@@ -21,8 +21,9 @@ from collections.abc import Iterable
 from ...mqtt.batch.batch import Batch
 from ...mqtt.errors import PeerError
 from ..retained import Applied, DeleteValue, Kind, PutValue, RetainedSync, Update
-from ..retained import Send as Say
+from ..retained import Send as Message
 from ..retained.record import read_mark
+from ..retained.wire import Say, decode
 from ..wire.control import encode_raw
 from .actions import Retained, Send
 from .core import Core, LinkEnd
@@ -36,8 +37,9 @@ class RetainedMessages:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._touched = True
-        self._sends: list[Say] = []
+        self._sends: list[Message] = []
         self._held: deque[tuple[int, int, bytes]] = deque()  # (mark that must be committed before, link, what to say)
+        self._early: dict[int, bytes] = {}  # by link: a BEGIN that came before this end compares
         self.deadline: float | None = None
         self.sync = self._new(persist=False)
 
@@ -90,14 +92,24 @@ class RetainedMessages:
 
     # ---- neighbours
 
+    def early(self, end: LinkEnd, data: bytes) -> None:
+        """A neighbour compares while this end does not yet, as an earlier life of the neighbour's seems to live still. Whoever asks waits
+        for its answer as long as the link stands: it gets that from `linked`. Raises `PeerError`."""
+        if end.peer.number < self._core.number and decode(data).say is Say.BEGIN:
+            self._early[end.id] = data
+
     def linked(self, end: LinkEnd) -> None:
         """A link may be used: its peer has said all that it knew."""
         self._touched = True
         self.sync.link_up(end.peer.number, self._core.now)
+        begin = self._early.pop(end.id, None)
+        if begin is not None:
+            self.receive(end, begin)
 
     def lost(self, end: LinkEnd) -> None:
         """A link is gone."""
         self._touched = True
+        self._early.pop(end.id, None)
         self.sync.link_down(end.peer.number)
 
     def receive(self, end: LinkEnd, data: bytes) -> None:

@@ -74,10 +74,11 @@ class Signalling:
         kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
         self._core.counters.control_received += 1
         tree = self._unpacked(end, data[topic_end + 1 : stop]) if kind == "packed" else None  # also where it is for nobody: a stream
-        if (end.twin and kind != "life") or (end.second and kind not in SAID_TO_ALL) or (kind == RETAINED and not end.compared):
+        if (end.twin and kind != "life") or (end.second and kind not in SAID_TO_ALL):
             return stop
         if kind == RETAINED:
-            self._retained.receive(end, data[topic_end + 1 : stop])
+            compare = self._retained.receive if end.compared else self._retained.early
+            compare(end, data[topic_end + 1 : stop])
             return stop
         if tree is not None:
             self._on_open(end, tree)

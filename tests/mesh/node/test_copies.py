@@ -367,3 +367,31 @@ def test_a_number_has_as_many_uuids_as_its_link_state() -> None:
     says(net, 2, lives)
     found = [life for life in lives if net.nodes[2]._core.lives.life_at(3, life.uuid, life.born)]
     assert found == lives[-LIVES_KEPT:]
+
+
+def test_a_comparison_that_begins_while_an_earlier_life_seems_to_live_is_answered_later() -> None:
+    """Found by a seed: 1 restarts, and 2 has not noticed. Over 4 the new life hears what 2 says, and tells 3. To 3 both lives can be
+    reached then, and it does not use its link, while 1 does and begins to compare. What it asked was dropped, and it waited for ever."""
+    net = Net()
+    net.capabilities = CAPABILITIES
+    for number in (1, 2, 3, 4):
+        life(net, number, number, 1000 + number, bytes((number,)))
+    old, other = net.link(1, 2), net.link(1, 4)
+    net.link(2, 4)
+    net.settle()
+    for end in [end for end in net.ends if end[1] == old]:  # 2 has not noticed that it is over
+        del net.ends[end]
+    net.cut(other)
+    life(net, 1, 1, 9000, b"n")
+    net.link(1, 4)
+    net.settle()
+    for number in (1, 3):
+        net.publish(number, f"of/{number}", 0, payloads=[b"x"], retain=True)
+    net.link(1, 3)
+    net.settle()
+    assert sorted(net.nodes[3].holders()) == [3], "the new life is left out as long as the earlier one seems to live"
+    net.nodes[2].link_down(old, net.now)
+    net.settle()
+    assert sorted(net.nodes[3].holders()) == [1, 2, 3, 4]
+    for node in net.nodes.values():
+        assert {bytes(run.topic) for run in node.retained()} == {b"of/1", b"of/3"}
