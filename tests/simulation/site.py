@@ -47,6 +47,7 @@ from mqmesh.mqtt.topics import matches
 from .disk import Disk
 
 if TYPE_CHECKING:
+    from mqmesh.mesh.retained.sync import _Neighbour
     from mqmesh.mesh.view.interest import Match
 
     from .wire import Connection
@@ -107,6 +108,8 @@ class Site:
         self.promised: Callable[[], None] | None = None  # what happens behind the next acknowledgement, once
         self.replaced = False  # the next life is another broker's first
         self.known: dict[str, Match] = {}  # as of the last commit, who elsewhere wants each topic
+        self.lacks: frozenset[str] = frozenset()  # capabilities that its release does not have
+        self.upgraded = False  # the next life is of this release
 
     # ---- life
 
@@ -116,6 +119,8 @@ class Site:
         if self.fenced is not None:
             return  # until an operator has decided
         self.life += 1
+        if self.upgraded and self.life > 1:
+            self.lacks = frozenset()
         if self.replaced:
             self.replaced = False
             world.ledger.forgot(self)
@@ -124,7 +129,8 @@ class Site:
         self.epoch = max(self.epoch + 1, clock) + int.from_bytes(random[2:4])
         name = f"site{self.number}"
         keys = Keys("mesh", self.number, name, self.signer, None) if world.keyed else None
-        identity = Identity("mesh", name, self.number, self.uuid, self.epoch, self.signer.public, random, CAPABILITIES)
+        able = CAPABILITIES - self.lacks
+        identity = Identity("mesh", name, self.number, self.uuid, self.epoch, self.signer.public, random, able)
         node = self.node = Node(identity, world.config, 1_000 + self.skew, keys, self.claim, self.former)
         if self.durable:
             self.disk.restore(node, world.clock.now)
@@ -318,6 +324,10 @@ class Site:
         """What this site knows of a topic, buried or not."""
         assert self.node is not None
         return self.node._retained.sync._replica.tree.get(topic)
+
+    def neighbours(self) -> list[tuple[int, _Neighbour]]:
+        """With whom it compares what is retained."""
+        return [] if self.node is None else list(self.node._retained.sync._neighbours.items())
 
     def publish_parts(self, topics: list[str], qos: int, payloads: list[bytes]) -> None:
         """A client publishes to different topics in one go; those that the same brokers want go together, as in the real shell."""
