@@ -47,7 +47,7 @@ def faults(scene: Scene, rng: random.Random) -> Iterator[Fault]:
 
 
 def run(folder: Path, rounds: int, rng: random.Random, rate: float, silence: float, console: Console) -> list[Round]:
-    """All rounds on one mesh, with a progress bar; stops behind the first that loses, doubles or disorders a message. Raises FleetError."""
+    """All rounds on one mesh, with a progress bar; stops after the first that loses, doubles or disorders a message. Raises FleetError."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     topology = ring()
     topology.mesh = replace(topology.mesh, silence=silence)

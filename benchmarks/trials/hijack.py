@@ -430,7 +430,7 @@ async def one(trial: Trial, result: Result) -> None:
 
 
 async def play(folder: Path, store: str, results: list[Result], seed: int, step: Callable[[Result], None]) -> None:
-    """Some cases in one mesh with one kind of store; stops behind the first that fails. Raises FleetError."""
+    """Some cases in one mesh with one kind of store; stops after the first that fails. Raises FleetError."""
     key = secrets.token_bytes(32)
     (folder / "tokens.key").write_bytes(key)
     topology = mesh([("b", "a"), ("c", "a"), ("c", "b")])  # a dials both: it waits for a mesh when it starts

@@ -108,7 +108,7 @@ def owners() -> sa.Select[Any]:
 
 @cache
 def page(view: View, postgresql: bool, in_mesh: bool, named: Named) -> sa.Select[Any]:
-    """`rows` records of the sort `record`, in order of name and mesh, behind the first `offset`. in_mesh: of `parent`; else of any mesh.
+    """`rows` records of the sort `record`, in order of name and mesh, after the first `offset`. in_mesh: of `parent`; else of any mesh.
 
     With each the name of its mesh, and whose the record's name is. A mesh is inside of nothing.
     """

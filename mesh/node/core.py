@@ -318,7 +318,7 @@ class Core:
         self.actions.append(Send(link, encode(kind, body), urgent))
 
     def open(self, end: LinkEnd, body: Any) -> None:
-        """Send a tree, behind the messages that go before it."""
+        """Send a tree, after the messages that wait for the link already."""
         if PACKED not in end.peer.capabilities:
             self.control(end.id, "open", body, urgent=False)
             return

@@ -216,37 +216,21 @@ class Framer:
         length: int = 0,
     ) -> Template:
         """version, length: of a block's envelope, and bytes of its packets."""
-        if mark:
-            return self._new_template(run, flags, epoch, width, picks, expiry, tree, mark)  # a mark is never used again
         length = length or run.length
         key = (run.topic, run.qos, run.retain, length, run.properties, expiry, flags, epoch, width, picks, tree, version)
-        template = self._templates.get(key)
+        template = None if mark else self._templates.get(key)  # a mark is never used again
         if template is None:
-            if len(self._templates) >= TEMPLATES:
-                self._templates.clear()
-            template = self._new_template(run, flags, epoch, width, picks, expiry, tree, b"", version, length)
-            self._templates[key] = template
+            correlation, others = split_properties(run.properties)
+            flags |= run.qos | (Flag.RETAIN if run.retain else 0)
+            flags |= (Flag.CORRELATION if correlation is not None else 0) | (Flag.EXPIRY if expiry is not None else 0)
+            head = encode_head(flags, self._core.number, epoch, self._tree.number if tree is None else tree, width, version)
+            middle = encode_rest(expiry, picks, correlation, mark if run.retain else None)
+            template = Template(run.topic, head, width, middle, others, length)
+            if not mark:
+                if len(self._templates) >= TEMPLATES:
+                    self._templates.clear()
+                self._templates[key] = template
         return template
-
-    def _new_template(
-        self,
-        run: Batch,
-        flags: int,
-        epoch: int,
-        width: int,
-        picks: Picks,
-        expiry: int | None,
-        tree: int | None,
-        mark: bytes,
-        version: int = VERSION,
-        length: int | None = None,
-    ) -> Template:
-        correlation, others = split_properties(run.properties)
-        flags |= run.qos | (Flag.RETAIN if run.retain else 0)
-        flags |= (Flag.CORRELATION if correlation is not None else 0) | (Flag.EXPIRY if expiry is not None else 0)
-        head = encode_head(flags, self._core.number, epoch, self._tree.number if tree is None else tree, width, version)
-        middle = encode_rest(expiry, picks, correlation, mark if run.retain else None)
-        return Template(run.topic, head, width, middle, others, run.length if length is None else length)
 
 
 class _Copies:

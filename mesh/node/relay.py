@@ -117,18 +117,14 @@ class Relay:
         if others and others not in self._good:
             self._check_others(others)
         if stream.head.version:
-            first = int.from_bytes(data[rest_end : rest_end + 8], "big")
-            frame = data[position : position + size]
-            self._take_block(link, stream, topic, data[bits_end:rest_end], others, first, frame, bits_end - position, payload - position)
+            places = (bits_end - position, rest_end - position, payload - position)
+            self._take_block(link, stream, topic, others, data[position : position + size], places)
             return position + size
         # How many frames follow that differ in the low bytes of the sequence and the payload only?
         sequence_at = rest_end + 6
         prefix = data[position:sequence_at]
         if others:
-            following, last_start, same = position + size, end - size, data.startswith
-            skip = rest_end + 8 - position
-            while following <= last_start and same(prefix, following) and same(others, following + skip):
-                following += size
+            following = _alike_with(data, prefix, others, position, size, end, rest_end + 8 - position)
         else:
             following = alike_until(data, prefix, position, size, end)
         count = (following - position) // size
@@ -237,14 +233,14 @@ class Relay:
             token = self.admit(window, head.origin, epoch, first, last)
         self._deliver(stream, topic, rest, others, block, size, count, offsets[2], token, first)
 
-    def _take_block(
-        self, link: LinkEnd, stream: Stream, topic: bytes, rest: bytes, others: bytes, first: int, frame: bytes, bits_end: int, payload: int
-    ) -> None:
-        """Messages under one envelope, with sequences from `first` on. bits_end, payload: places in the frame.
+    def _take_block(self, link: LinkEnd, stream: Stream, topic: bytes, others: bytes, frame: bytes, places: tuple[int, int, int]) -> None:
+        """Messages under one envelope. places: in the frame, where the bits end, the first message's sequence, and the packets.
 
         Where they cannot be taken and passed on as they are, they are taken as frames of their own.
         """
         core, head, record, window = self._core, stream.head, stream.record, stream.window
+        bits_end, sequence, payload = places
+        rest, first = frame[bits_end:sequence], int.from_bytes(frame[sequence : sequence + 8], "big")
         _read_rest(stream, topic, rest)
         assert stream.parsed is not None, "it is read"
         block, bits = frame[payload:], bits_end - head.width
@@ -666,6 +662,14 @@ class Relay:
 def _has_gaps(block: bytes, size: int, count: int, at: int, low: int) -> bool:
     """Whether the sequences of a block, whose low bytes stand at `at` in each frame and begin with `low`, are not consecutive."""
     return block[at + 1 :: size] != PID_LOW[low : low + count] or block[at::size] != PID_HIGH[low : low + count]
+
+
+def _alike_with(data: bytes, prefix: bytes, others: bytes, position: int, size: int, end: int, skip: int) -> int:
+    """Where frames end that begin alike and have the same properties after their sequence. skip: where these are in each."""
+    following, last_start, same = position + size, end - size, data.startswith
+    while following <= last_start and same(prefix, following) and same(others, following + skip):
+        following += size
+    return following
 
 
 def _read_rest(stream: Stream, topic: bytes, rest: bytes) -> None:

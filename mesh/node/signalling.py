@@ -73,7 +73,7 @@ class Signalling:
             raise bad_frame("a control packet has properties")
         kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
         self._core.counters.control_received += 1
-        tree = self._unpacked(end, data[topic_end + 1 : stop]) if kind == "packed" else None  # also where it is for nobody: a stream
+        tree = self._unpacked(end, data[topic_end + 1 : stop]) if kind == "packed" else None  # in any case: the next needs it
         if (end.twin and kind != "life") or (end.second and kind not in SAID_TO_ALL):
             return stop
         if kind == RETAINED:

@@ -43,7 +43,7 @@ def shape_of(paths: dict[int, Path], holders: dict[int, LinkRecord]) -> Shape:
 
 
 def preorder(shape: Shape, root: int) -> list[int]:
-    """The brokers of a tree, each one before what is behind it. What is behind a link is said alike in all trees that agree in it."""
+    """The brokers of a tree, each one before those beyond it. Trees that agree in what is beyond a link then say it alike."""
     children: dict[int, list[int]] = {}
     for number in sorted(shape, reverse=True):
         children.setdefault(shape[number].parent, []).append(number)

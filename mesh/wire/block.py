@@ -54,6 +54,8 @@ def packets_in(block: bytes, version: int, qos: int, name: bytes, properties: by
     front = bytes((0x30 | qos << 1,)) + block[1:at] + name
     tail = encode_length(len(properties)) + properties if version == 5 else b""
     tail_at = len(front) + (2 if qos else 0)
+    if len(block) > LONGEST:
+        raise bad_frame(f"a block of {len(block)} bytes, at most {LONGEST} are taken")
     if remaining < 0 or tail_at + len(tail) > size or len(block) % size:
         raise bad_frame("the packets of a block do not fill it")
     if not all_have(block, 0, front, size) or not all_have(block, tail_at, tail, size):

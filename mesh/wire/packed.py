@@ -1,7 +1,7 @@
-"""Trees on one link, deflated (RFC 1951) one behind the other: what a tree has in common with those before it costs next to nothing.
+"""Trees on one link, deflated (RFC 1951) as one stream: what a tree has in common with earlier ones costs next to nothing.
 
-Trees of different origins that come over one link agree in most of what lies behind it, and an origin's next tree in nearly everything.
-Both ends keep the stream for as long as the link is up, so a packet is of use only behind all earlier ones of its link.
+Trees of different origins agree in most of what is beyond the link, and an origin's next tree agrees with its last one in nearly all.
+Both ends keep the stream for as long as the link is up. A packet can be read only after all earlier ones of its link.
 
 It does not know what is in a tree.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 
 _RAW = -15  # no header, window of 32 KiB
-_TAIL = b"\0\0\xff\xff"  # how each flush ends; it goes without saying
+_TAIL = b"\0\0\xff\xff"  # how each flush ends; it is not sent
 LONGEST = 4 << 20  # bytes of one body: 65,535 brokers
 
 
@@ -43,5 +43,5 @@ class Unpacker:
         except zlib.error as error:
             raise ValueError(str(error)) from None
         if self._stream.unconsumed_tail or self._stream.eof:
-            raise ValueError("it is too long, or behind the end of the stream")
+            raise ValueError("it is too long, or the stream has ended")
         return body

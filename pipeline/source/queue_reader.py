@@ -22,6 +22,7 @@ from ..errors import PipelineError
 from .connecting import Connected
 from .deliveries import split
 from .options import FEW, MOST, BrokerOptions, whole
+from .subscriber import user_properties
 from .topic_reader import RowsPartition
 
 TOPIC = "$mqmesh/queues"
@@ -68,6 +69,7 @@ class QueueLog(Connected):
         """Raises PipelineError."""
         super().__init__(options.broker, f"mqmesh-queue-{uuid.uuid4().hex[:16]}")
         self._queue = options
+        self._question = b""  # what an answer has to belong to: one to an earlier question may come late, or twice
         self._answer: dict[str, Any] | None = None
         self.client.on_message = self._came
         self.client.on_subscribe = self._subscribed
@@ -99,15 +101,16 @@ class QueueLog(Connected):
         return rows, at
 
     def _ask(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        self.wait(lambda: self.ready, "the session is not ready")
-        self._answer = None
-        sent = self.client.publish(TOPIC, json.dumps({**wanted, "name": self._queue.queue}), 1)
-        self.wait(
-            lambda: self._answer is not None,
-            f"no answer about the queue {self._queue.queue}: has this broker queues, and may this user see them?",
-        )
-        sent.wait_for_publish(self.options.timeout)
-        assert self._answer is not None
+        """The answer to a question, which is asked again when the connection is lost meanwhile."""
+        self._question, self._answer = uuid.uuid4().bytes, None
+        properties = user_properties([], CorrelationData=self._question)
+        while self._answer is None:
+            self.wait(lambda: self.ready, "the session is not ready")
+            self.client.publish(TOPIC, json.dumps({**wanted, "name": self._queue.queue}), 1, properties=properties)
+            self.wait(
+                lambda: self._answer is not None or not self.ready,
+                f"no answer about the queue {self._queue.queue}: has this broker queues, and may this user see them?",
+            )
         if "error" in self._answer:
             raise PipelineError(f"{self._address.endpoint}: queue {self._queue.queue}: {self._answer['error']}")
         return self._answer
@@ -124,6 +127,8 @@ class QueueLog(Connected):
             self.is_ready()
 
     def _came(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        if getattr(message.properties, "CorrelationData", None) != self._question:
+            return
         with self.changed:
             self._answer = json.loads(message.payload)
             self.changed.notify_all()

@@ -90,6 +90,14 @@ def test_changed_bytes_are_other_payloads_or_the_peers_error(
     assert len(changed) % size == 0
 
 
+def test_a_block_that_is_too_long_is_the_peers_error() -> None:
+    """So that what is made of it, where it cannot be passed on as it is, is bounded too."""
+    packet = b"\x30\x03\0\1t"
+    assert packets_in(packet * (LONGEST // len(packet)), 4, 0, name("t"), b"") == (len(packet), len(packet))
+    with pytest.raises(PeerError, match="at most 1048576 are taken"):
+        packets_in(packet * (LONGEST // len(packet) + 1), 4, 0, name("t"), b"")
+
+
 def test_what_makes_no_block() -> None:
     payloads = [b"x"] * 10
     assert block_of(received("t", 1, payloads, 4, {}), 0) is not None

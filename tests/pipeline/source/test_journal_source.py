@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from mqmesh.broker.journal.reading import Journal
 from mqmesh.pipeline.source.datasource import register
 from support.journals import SECOND, START, JournalMaker
+from support.streams import drain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,21 +27,6 @@ def messages(frame: DataFrame) -> list[int]:
     return sorted(row.sequence for row in frame.select("sequence").collect())
 
 
-def drain(spark: SparkSession, root: str, folder: Path, **options: Any) -> list[int]:
-    """What a query that ends by itself adds to a table of Parquet, and how many rows each of its batches has."""
-    query = (
-        spark.readStream.format("mqmesh")
-        .options(journal=root, **options)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "out"))
-    )
-    query.awaitTermination()
-    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
-
-
 def test_batch_with_names_and_filters(spark: SparkSession, maker: JournalMaker) -> None:
     for number in range(1, 5):
         maker.write(maker.way(number, at=START + number * SECOND))
@@ -54,11 +40,11 @@ def test_batch_with_names_and_filters(spark: SparkSession, maker: JournalMaker) 
 def test_a_stream_reads_each_event_once(spark: SparkSession, maker: JournalMaker, tmp_path: Path) -> None:
     maker.write(maker.way(1))
     maker.write(maker.way(2, at=START + SECOND))
-    assert drain(spark, maker.root, tmp_path, maxRows=4) == [3, 3, 3, 3]  # two segments at a time would be more
-    assert drain(spark, maker.root, tmp_path) == []
+    assert drain(spark, tmp_path, journal=maker.root, maxRows=4) == [3, 3, 3, 3]  # two segments at a time would be more
+    assert drain(spark, tmp_path, journal=maker.root) == []
     maker.restart(1)
     maker.write(maker.way(3, at=START + 2 * SECOND))
-    assert drain(spark, maker.root, tmp_path) == [6]
+    assert drain(spark, tmp_path, journal=maker.root) == [6]
     found = spark.read.parquet(str(tmp_path / "out"))
     assert messages(found) == [1] * 6 + [2] * 6 + [3] * 6
 

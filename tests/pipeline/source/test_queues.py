@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from mqmesh.pipeline.source.datasource import register
+from mqmesh.pipeline.source.options import BrokerOptions
+from mqmesh.pipeline.source.queue_reader import QueueLog, QueueOptions
+from support import streams
 from support.sites_with_data import Site
 
 if TYPE_CHECKING:
@@ -32,16 +36,7 @@ def load(spark: SparkSession, site: Site, **options: Any) -> DataFrame:
 
 def drain(spark: SparkSession, site: Site, folder: Path, **options: Any) -> list[tuple[int, bytes]]:
     """Read what the queue has, into a table of Parquet; then all of the table, by position."""
-    query = (
-        spark.readStream.format("mqmesh")
-        .options(broker=site.url, queue="orders", **options)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "out"))
-    )
-    query.awaitTermination()
+    streams.drain(spark, folder, broker=site.url, queue="orders", **options)
     return sorted((row.position, bytes(row.payload)) for row in spark.read.parquet(str(folder / "out")).collect())
 
 
@@ -75,6 +70,26 @@ def test_each_message_once(spark: SparkSession, site: Site, tmp_path: Path) -> N
     assert {row.publisher for row in rows} == {"publisher"}
     assert {row.topic for row in rows} == {"$queue/orders"}
     assert load(spark, site, queue="orders", since="2999-01-01T00:00:00Z").count() == 0
+
+
+def test_questions_outlive_the_broker_and_late_answers_are_no_answers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = QueueLog(QueueOptions(BrokerOptions(site.url), "orders"))
+    try:
+        end = log.end()
+        site.kill()
+        site.begin()
+        assert log.end() == end
+        publish = log.client.publish
+
+        def late(*what: Any, **more: Any) -> Any:
+            stale = SimpleNamespace(payload=b'{"queue": {"next": -1}}', properties=SimpleNamespace(CorrelationData=b"an earlier question"))
+            log.client.on_message(log.client, None, stale)  # type: ignore[arg-type, misc]
+            return publish(*what, **more)
+
+        monkeypatch.setattr(log.client, "publish", late)
+        assert log.end() == end
+    finally:
+        log.close()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from mqmesh.pipeline.source.datasource import register
+from support import streams
 from support.services import free_port
 from support.sites_with_data import Site
 
@@ -28,16 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Itera
 
 def drain(spark: SparkSession, site: Site, folder: Path, **options: Any) -> None:
     """Read what the session has, into a table of Parquet."""
-    query = (
-        spark.readStream.format("mqmesh")
-        .options(broker=site.url, topic="in/#", client="spark-in", **options)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "out"))
-    )
-    query.awaitTermination()
+    streams.drain(spark, folder, broker=site.url, topic="in/#", client="spark-in", **options)
 
 
 def payloads(frame: DataFrame) -> list[bytes]:
