@@ -117,12 +117,14 @@ def render() -> str:
             "",
             f"{len(rows)} statements; {len(bound)} of them bind a server, {sum(bool(one.tests) for one in bound)} of these have a test.",
             "",
-            "| statement | in short | binds | test |",
-            "|---|---|---|---|",
+            "| statement | in short | tests in |",
+            "|---|---|---|",
         ]
         for one in rows:
-            tests = ", ".join(f"[{name[5:]}](../tests/conformance/{file})" for file, name in one.tests)
-            lines.append(f"| MQTT-{one.number} | {one.says} | {one.binds} | {tests or one.none} |")
+            files = dict.fromkeys(file for file, _ in one.tests)
+            tests = ", ".join(f"[{Path(file).stem[5:]}](../tests/conformance/{file})" for file in files)
+            says = f"*Client:* {one.says}" if one.binds == "client" else one.says
+            lines.append(f"| MQTT-{one.number} | {says} | {tests or one.none} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
