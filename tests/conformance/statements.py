@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,27 +106,50 @@ def with_tests() -> dict[tuple[str, str], Statement]:
 
 
 def render() -> str:
-    """The tables of docs/conformance.md."""
-    lines = []
-    statements = with_tests()
-    for version in VERSIONS.values():
-        rows = [one for one in statements.values() if one.version == version]
-        bound = [one for one in rows if one.binds != "client"]
-        lines += [
-            f"## MQTT {version}",
+    """The tables of docs/conformance.md: a statement that both versions have in the same words is one row of the first."""
+    statements = list(with_tests().values())
+    older, newer = ([one for one in statements if one.version == version] for version in VERSIONS.values())
+    rows = []
+    for one in newer:
+        same = next((each for each in older if (each.says, each.binds) == (one.says, one.binds)), None)
+        if same is not None:
+            older.remove(same)
+        rows.append(_row([one, same] if same else [one], [one.number, same.number if same else ""]))
+    return "\n".join(
+        [
+            *_counted(statements),
+            "## MQTT 5.0, and what 3.1.1 shares with it",
             "",
-            f"{len(rows)} statements; {len(bound)} of them bind a server, {sum(bool(one.tests) for one in bound)} of these have a test.",
+            "| 5.0 | 3.1.1 | in short | tests in |",
+            "|---|---|---|---|",
+            *rows,
             "",
-            "| statement | in short | tests in |",
+            "## MQTT 3.1.1 only",
+            "",
+            "| 3.1.1 | in short | tests in |",
             "|---|---|---|",
+            *(_row([one], [one.number]) for one in older),
+            "",
         ]
-        for one in rows:
-            files = dict.fromkeys(file for file, _ in one.tests)
-            tests = ", ".join(f"[{Path(file).stem[5:]}](../tests/conformance/{file})" for file in files)
-            says = f"*Client:* {one.says}" if one.binds == "client" else one.says
-            lines.append(f"| MQTT-{one.number} | {says} | {tests or one.none} |")
-        lines.append("")
-    return "\n".join(lines).rstrip() + "\n"
+    )
+
+
+def _counted(statements: list[Statement]) -> Iterator[str]:
+    """How many statements each version has, and how many of them have a test."""
+    for version in VERSIONS.values():
+        rows = [one for one in statements if one.version == version]
+        bound = [one for one in rows if one.binds != "client"]
+        tested = sum(bool(one.tests) for one in bound)
+        yield f"MQTT {version}: {len(rows)} statements; {len(bound)} of them bind a server, {tested} of these have a test."
+        yield ""
+
+
+def _row(same: list[Statement], numbers: list[str]) -> str:
+    """One row for statements of the same words."""
+    files = dict.fromkeys(file for one in same for file, _ in one.tests)
+    tests = ", ".join(f"[{Path(file).stem[5:]}](../tests/conformance/{file})" for file in files)
+    says = f"*Client:* {same[0].says}" if same[0].binds == "client" else same[0].says
+    return f"| {' | '.join(numbers)} | {says} | {tests or same[0].none} |"
 
 
 def main() -> None:
