@@ -46,9 +46,7 @@ def _flag(default: bool, text: str) -> Any:
 class Limits:
     """What one broker grants and keeps to: the table `[limits]` of its file or of a topology. See docs/configuration.md."""
 
-    max_packet_size: int = _limit(
-        2**20, "size", 20, LARGEST_PACKET, "largest packet taken from a client, fixed header included, bytes [MQTT-3.2.2-15]"
-    )
+    max_packet_size: int = _limit(2**20, "size", 20, LARGEST_PACKET, "largest packet taken from a client, bytes")
     unsent_bytes: int = _limit(
         16 * 2**20,
         "size",
@@ -61,46 +59,42 @@ class Limits:
         "size",
         65_536,
         2**40,
-        "unsent bytes of one link to a neighbour; past it this broker as a relay drops what others sent, and their origins send it again",
+        "unsent bytes of one link; past it a relay drops what others sent, and their origins send it again",
     )
     session_queue_messages: int | None = _limit(
-        None, "whole", 1, 10**9, "messages that wait in one session; left out: 100000, and 10000000 in a session that is kept on disk"
+        None, "whole", 1, 10**9, "messages that wait in one session; left out: 100000, on disk 10000000"
     )
     session_queue_bytes: int | None = _limit(
         None,
         "size",
         1024,
         2**40,
-        "bytes of the messages that wait in one session; left out: 64 MiB, and 8 GiB in a session that is kept on disk",
+        "bytes of messages that wait in one session; left out: 64 MiB, on disk 8 GiB",
     )
-    session_queue_age: float | None = _limit(
-        None, "seconds", 1, 2**32, "seconds that a message may wait in a session, whatever its own expiry; none when left out"
-    )
-    session_memory_bytes: int = _limit(
-        8 * 2**20, "size", 4096, 2**40, "bytes of messages that one session kept on disk holds in memory: in flight, and read ahead"
-    )
+    session_queue_age: float | None = _limit(None, "seconds", 1, 2**32, "seconds that a message may wait in a session")
+    session_memory_bytes: int = _limit(8 * 2**20, "size", 4096, 2**40, "bytes in memory of one session that is kept on disk")
     receive_maximum: int = _limit(65535, "whole", 1, 65535, "unacknowledged QoS 1 and 2 messages taken from one client")
     in_flight: int = _limit(4096, "whole", 1, 65535, "unacknowledged QoS 1 and 2 messages sent to a client that names no Receive Maximum")
     topic_alias_maximum: int = _limit(64, "whole", 0, 65535, "topic aliases that a client may use")
     keep_alive_maximum: int = _limit(0, "whole", 0, 65535, "longest keep-alive granted, seconds; 0 takes any")
-    session_expiry_maximum: int | None = _limit(None, "whole", 0, 2**32 - 1, "longest session expiry granted, seconds; none when left out")
+    session_expiry_maximum: int | None = _limit(None, "whole", 0, 2**32 - 1, "longest session expiry granted, seconds")
     broker_bytes: int = _limit(
         2**30,
         "size",
         2**20,
         2**50,
-        "bytes of all that the broker holds in memory for clients, neighbours and itself; see docs/memory.md",
+        "bytes of all that the broker holds in memory; see docs/memory.md",
     )
     stored_bytes: int | None = _limit(
         None,
         "size",
         0,
         2**60,
-        "bytes that the store keeps in all; more is refused (0x97), and beyond half of it what is for sites out of reach; 0: no bound. "
+        "bytes that the store keeps in all; more is refused (0x97); 0: no bound. "
         "Left out: half of the disk's space at the start; in memory broker_bytes; for PostgreSQL no bound",
     )
     stored_sessions: int = _limit(
-        1_000_000, "whole", 0, 10**9, "sessions that are kept when their connections end; CONNECT refuses more (0x97); 0: no bound"
+        1_000_000, "whole", 0, 10**9, "sessions kept when their connections end; CONNECT refuses more (0x97); 0: no bound"
     )
     sys_interval: float = _limit(10.0, "seconds", 0, 86400, "seconds between two issues of the $SYS topics; 0 for none")
     connect_timeout: float = _limit(
@@ -108,7 +102,7 @@ class Limits:
         "seconds",
         0.1,
         3600,
-        "seconds that a new connection has for its CONNECT, a TLS connection, WebSocket or link that this broker dials for its handshake",
+        "seconds for a CONNECT, and for a TLS, WebSocket or dialled link's handshake",
     )
 
     connections: int | None = _limit(
@@ -116,43 +110,34 @@ class Limits:
         "whole",
         1,
         10**7,
-        "connections whose CONNECT is here; more are refused (0x97). Left out: as many as the process has file descriptors for",
+        "connections after CONNECT; more are refused (0x97). Left out: as many as there are file descriptors",
     )
     connecting_per_address: int = _limit(
         5000,
         "whole",
         1,
         10**7,
-        "connections from one address that have not shown who they are: handshakes, silent ones, logins and links in their "
-        "handshake; more are closed at once",
+        "connections from one address that have not logged in; more are closed at once",
     )
     link_handshakes: int = _limit(
         100,
         "whole",
         1,
         10**7,
-        "links that others have dialled and that have not proved the key; with more, the oldest one of the address that has most is closed",
+        "dialled links that have not proved the key; with more, the oldest of the address that has most is closed",
     )
     link_timeout: float = _limit(5.0, "seconds", 0.1, 3600, "seconds that such a link has for its handshake")
-    subscriptions: int | None = _limit(
-        None, "whole", 1, 10**9, "subscriptions of one session; SUBACK refuses more (0x97); none when left out"
-    )
-    packet_properties: int = _limit(
-        1000, "whole", 1, 10**6, "properties of one packet, and of the will in it; a client that sends more is disconnected (0x97)"
-    )
-    packet_filters: int = _limit(
-        4000, "whole", 1, 10**6, "topic filters of one SUBSCRIBE or UNSUBSCRIBE; a client that sends more is disconnected (0x97)"
-    )
-    message_rate: int | None = _limit(
-        None, "whole", 1, 10**9, "messages a second from one client; one that sends more is read more slowly; none when left out"
-    )
+    subscriptions: int | None = _limit(None, "whole", 1, 10**9, "subscriptions of one session; SUBACK refuses more (0x97)")
+    packet_properties: int = _limit(1000, "whole", 1, 10**6, "properties of one packet, and of the will in it; more: disconnected (0x97)")
+    packet_filters: int = _limit(4000, "whole", 1, 10**6, "topic filters of one SUBSCRIBE or UNSUBSCRIBE; more: disconnected (0x97)")
+    message_rate: int | None = _limit(None, "whole", 1, 10**9, "messages a second from one client; one that sends more is read more slowly")
 
     publisher_handles: int = _limit(
         200_000,
         "whole",
         1,
         10**7,
-        "handles of publishers (user property mqmesh-handle) that are remembered; with more, the user that has most loses its oldest",
+        "remembered handles of publishers (user property mqmesh-handle); with more, the user that has most loses its oldest",
     )
 
     maximum_qos: int = _limit(
@@ -160,7 +145,7 @@ class Limits:
         "whole",
         0,
         2,
-        "highest QoS of clients' messages and subscriptions; who publishes with a higher one is disconnected (0x9B)",
+        "highest QoS of clients' messages and subscriptions; a higher PUBLISH disconnects (0x9B)",
     )
     retain_available: bool = _flag(True, "whether clients may retain messages; if not, one that does is disconnected (0x9A)")
     empty_client_ids: bool = _flag(True, "whether a client may leave its identifier to the broker; if not, CONNECT is refused (0x85)")
