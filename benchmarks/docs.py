@@ -41,14 +41,12 @@ def markdown(table: list[Row], data: dict[str, Any]) -> str:
         f"Each figure is {_measured(settings['repeat'])} of {settings['seconds']:g} s, after {settings['warm_up']:g} s of warm-up.",
         "Deliveries per second; latency: p50 / p99.",
         "",
-        "| | " + " | ".join(peers) + " | ratio | bar | |",
-        "|---|" + "---:|" * len(peers) + "---|---|---|",
+        "| | " + " | ".join(peers) + " | ratio (bar) |",
+        "|---|" + "---:|" * len(peers) + "---|",
     ]
     for row in table:
-        wanted, ratios, met = report.bar_text(row)
-        mark = {None: "", True: "met", False: "**missed**"}[met]
         figures = [_figure(row, peer) for peer in peers]
-        lines.append(f"| {row.scenario.title} | {' | '.join(figures)} | {ratios} | {wanted} | {mark} |")
+        lines.append(f"| {row.scenario.title} | {' | '.join(figures)} | {_ratios(row)} |")
     lines += ["", _cpu(table, peers), "", _faults(table)]
     return "\n".join(lines)
 
@@ -61,6 +59,23 @@ def _figure(row: Row, peer: str) -> str:
     cell = row.cells.get(peer)
     bad = report.trouble(cell) if cell else ""
     return report.figure(cell) + (f" ({bad})" if bad else "")
+
+
+def _ratios(row: Row) -> str:
+    """The ratio to each peer, with the bar where there is one; what misses it is bold."""
+    sign = "≤" if row.scenario.latency else "≥"
+    bars = {peer: (bar, reached) for peer, bar, _, reached in row.bars()}
+    parts = []
+    for peer in row.cells:
+        ratio = row.ratio(peer) if peer != OURS else None
+        if ratio is None:
+            continue
+        text = f"{report.times(ratio)} × {peer}"
+        if peer in bars:
+            bar, reached = bars[peer]
+            text = f"{text} ({sign} {bar:g})" if reached else f"**{text} ({sign} {bar:g})**"
+        parts.append(text)
+    return ", ".join(parts)
 
 
 def _cpu(table: list[Row], peers: list[str]) -> str:
