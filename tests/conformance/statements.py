@@ -114,21 +114,21 @@ def render() -> str:
         same = next((each for each in older if (each.says, each.binds) == (one.says, one.binds)), None)
         if same is not None:
             older.remove(same)
-        rows.append(_row([one, same] if same else [one], [one.number, same.number if same else ""]))
+        rows.append(_row([one, same], f"{one.number} ({same.number})") if same else _row([one], one.number))
     return "\n".join(
         [
             *_counted(statements),
             "## MQTT 5.0, and what 3.1.1 shares with it",
             "",
-            "| 5.0 | 3.1.1 | in short | tests in |",
-            "|---|---|---|---|",
+            "| 5.0 (3.1.1) | in short | tests in |",
+            "|---|---|---|",
             *rows,
             "",
             "## MQTT 3.1.1 only",
             "",
             "| 3.1.1 | in short | tests in |",
             "|---|---|---|",
-            *(_row([one], [one.number]) for one in older),
+            *(_row([one], one.number) for one in older),
             "",
         ]
     )
@@ -144,12 +144,12 @@ def _counted(statements: list[Statement]) -> Iterator[str]:
         yield ""
 
 
-def _row(same: list[Statement], numbers: list[str]) -> str:
-    """One row for statements of the same words."""
+def _row(same: list[Statement], number: str) -> str:
+    """One row for statements of the same words. number: what its first cell says."""
     files = dict.fromkeys(file for one in same for file, _ in one.tests)
     tests = ", ".join(f"[{Path(file).stem[5:]}](../tests/conformance/{file})" for file in files)
     says = f"*Client:* {same[0].says}" if same[0].binds == "client" else same[0].says
-    return f"| {' | '.join(numbers)} | {says} | {tests or same[0].none} |"
+    return f"| {number} | {says} | {tests or same[0].none} |"
 
 
 def main() -> None:
