@@ -237,7 +237,8 @@ class Server:
     def _on_beat(self) -> None:
         now = self._now()
         self.roster.tick(now)
-        if self.roster.twin and not self.community.inside and not self.community.machine.tells:
+        taken = self.community.taken and self._store is None  # with a store it may be a copy of ours: that has to stand by
+        if (self.roster.twin or taken) and not self.community.inside and not self.community.machine.tells:
             self._make_room()
         if self._homes is not None and not self._looking and (self.roster.seeks or now >= self._next_look):
             self._looking, self._next_look = True, now + LOOK
@@ -350,11 +351,12 @@ class Server:
         name = self._beside.login.client_id
         self._beside = self._beside.renamed(self.roster.me.number)
         login = self._beside.login
-        text = f"another metabroker connects as {name!r}, and each ended the other's: this one is {login.client_id!r} now; {NAMES}"
+        text = f"another metabroker connects as {name!r}: this one is {login.client_id!r} now; {NAMES}"
         log.warning("event=identifier-in-use text=%r", text)
         self._reporter.topic = self._beside.status
         self.roster.move_to(self._beside.place)
         self.community.machine.login = login
+        self.community.taken = False
         self.community.connect_anew()
 
     def _subscribed(self, reason: int) -> None:

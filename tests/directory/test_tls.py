@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,5 +22,8 @@ def test_who_trusts_its_authority_reaches_it(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ClientError, match="CERTIFICATE_VERIFY_FAILED"):
         Client(directory.url, PATIENCE).find()
     monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
-    assert Client(directory.url, PATIENCE).find() == []
+    program = "import sys; from mqmesh.directory.client import Client; print(Client(sys.argv[1], float(sys.argv[2])).find())"
+    # a process of its own: urllib reads the variable once
+    found = subprocess.run([sys.executable, "-c", program, directory.url, str(PATIENCE)], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
     directory.kill()

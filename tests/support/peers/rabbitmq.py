@@ -41,6 +41,7 @@ class RabbitMQ:
         (folder / "definitions.json").write_text(json.dumps(_definitions()))
         lines = [
             f"listeners.tcp.1 = 127.0.0.1:{self.port}",
+            "max_message_size = 134217728",  # as before 4.0
             f"load_definitions = {folder / 'definitions.json'}",
             "log.file = false",
             "log.console = true",
