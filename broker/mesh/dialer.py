@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.mesh")
 
+UNREACHED = 1.0  # seconds at most until a neighbour that was not reached is dialled again: it costs little, and a mended way is used soon
 STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
 
 
@@ -55,7 +56,7 @@ class Dialler:
     async def _keep(self, peer: PeerSettings) -> None:
         """One peer, for as long as the broker lives."""
         shell, settings = self._shell, self._shell.settings
-        backoff = Backoff(settings.retry_first, settings.retry_last, spread=(0.8, 1.2))
+        backoff, dials = (Backoff(settings.retry_first, last, spread=(0.8, 1.2)) for last in self._longest())
         form = PROTOCOL  # each attempt begins with the newest hello, so that a peer that was updated is found out
         while True:
             other = self.standing(peer)
@@ -63,9 +64,10 @@ class Dialler:
                 await other.closed.wait()
             begun = shell.now()
             link, error = await self._dial(peer, form)
-            form = PROTOCOL
+            form, reached = PROTOCOL, False
             if link is not None:
                 await link.closed.wait()
+                reached = link.machine.answered
                 error = link.error
                 if link.machine.outdated:
                     form = OLDEST
@@ -83,8 +85,16 @@ class Dialler:
                     log.log(level, "event=link-down address=%s text=%s", peer.address, error)
                 self._shell.errors[peer.address] = error
                 self._shell.status_soon()
-            backoff.bound(settings.retry_first, settings.retry_last)
-            await asyncio.sleep(backoff.next())
+            for pauses, last in zip((backoff, dials), self._longest(), strict=True):
+                pauses.bound(settings.retry_first, last)
+            if reached:
+                dials.reset()
+            await asyncio.sleep((backoff if reached else dials).next())
+
+    def _longest(self) -> tuple[float, float]:
+        """The longest pauses: after a link, and after a dial that has reached nobody."""
+        settings = self._shell.settings
+        return settings.retry_last, max(settings.retry_first, min(settings.retry_last, UNREACHED))
 
     def standing(self, peer: PeerSettings) -> LinkProtocol | None:
         """The link to the broker at this address or of this name, whichever side dialled it."""

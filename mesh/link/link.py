@@ -96,6 +96,7 @@ class Link:
         "_splitter",
         "_tick",
         "_why_not",
+        "answered",
         "dialled",
         "identity",
         "incarnation",
@@ -123,6 +124,7 @@ class Link:
         self.peer: Identity | None = None  # who the peer says it is; proved once the state is UP
         self.incarnation = 0
         self.version = 0  # of the mesh protocol in which the link runs, 0 before it is agreed
+        self.answered = False  # something has come
         self.outdated = False  # the dialled peer knows an earlier hello only
         self.round_trip: float | None = None  # seconds from a ping to its answer, smoothed; None before the first answer
         self.state = State.CHALLENGE if dialled else State.PROOF
@@ -262,6 +264,7 @@ class Link:
     # the handshake
 
     def _handshake(self, data: bytes) -> None:
+        self.answered = True
         self._buffer += data
         try:
             while self.state not in (State.UP, State.CLOSED) and (packet := self._next_packet()) is not None:
