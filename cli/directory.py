@@ -182,7 +182,8 @@ def register(
     probe: Annotated[bool | None, typer.Option("--probe", help="An application takes an empty message as a probe.")] = None,
     interval: Annotated[float | None, typer.Option("--interval", metavar="SECONDS", help="When an application looks again.")] = None,
     permission: Annotated[
-        list[str] | None, typer.Option("--permission", help="Whom a service is meant for: a note for readers; again for more.")
+        list[str] | None,
+        typer.Option("--permission", metavar="NAME|*", help="An organisation or account that gets a service's addresses; again for more."),
     ] = None,
     description: Annotated[str | None, typer.Option("--description", help="A few words.")] = None,
     visibility: Annotated[str | None, typer.Option("--visibility", metavar="public|organisation|list", help="Who finds it.")] = None,

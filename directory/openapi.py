@@ -69,6 +69,8 @@ def description() -> dict[str, Any]:
         given = lasts if sort == "application" else {}
         schemas[f"{sort}_body"] = {**_object({**_COMMON, **own, **given}), "additionalProperties": False}
         named = {"owns_name": {"type": "boolean"}} if sort in NAMED else {}
+        if sort == "service":
+            named["permitted"] = {"type": "boolean", "description": "Whether its permissions give the reader its addresses"}
         schemas[sort] = _object({**_GIVEN, **_COMMON, **own, **named})
     return {
         "openapi": "3.1.0",

@@ -6,7 +6,6 @@ What UDDI clients registered in the same way (`documents`) is found here too, an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +16,8 @@ from .storage import patterns, queries
 from .storage.errors import DirectoryError
 from .storage.patterns import matching, starred
 from .storage.queries import above
-from .storage.rows import Records
-from .storage.tables import LISTED, NAMED, ORGANISATION, PUBLIC, VISIBLE_TO, Account, Entity, entities
+from .storage.rows import Found, Records
+from .storage.tables import EDITOR, LISTED, NAMED, ORGANISATION, PERMISSION, PUBLIC, VISIBLE_TO, Account, Entity, entities
 from .uddi import saving
 from .uddi.documents import (
     ALTERNATIVE,
@@ -26,12 +25,10 @@ from .uddi.documents import (
     CLIENT,
     CONSENT,
     DEFUNCT_INTERVAL,
-    EDITOR,
     FAULT_INTERVAL,
     INTERVAL,
     MESSAGE_INTERVAL,
     NUMBER,
-    PERMISSION,
     PROBE,
     PUBLISHER,
     RECORD,
@@ -39,6 +36,7 @@ from .uddi.documents import (
     VISIBILITY,
     add,
     categories,
+    documents_of,
     element_of,
     make,
     plain,
@@ -86,7 +84,7 @@ _SECONDS = (
 
 @dataclass(slots=True)
 class Record:
-    """One record. The last four are of the directory.
+    """One record. The last five are of the directory.
 
     sort: mesh, broker, service or application.
     broker, clients, alternatives, consents, probe and the intervals (seconds): of an application, see docs/recipients.md.
@@ -117,6 +115,7 @@ class Record:
     owner: str = ""
     modified: float = 0.0
     owns_name: bool = False  # of a service or broker: the name belongs to its owner
+    permitted: bool = True  # of a service: its addresses are for the reader
 
     def shown(self) -> dict[str, Any]:
         """As JSON says it: what this sort of record has."""
@@ -124,6 +123,8 @@ class Record:
         own = {name: getattr(self, name) for name in _FIELDS[self.sort]}
         if self.sort in NAMED:
             own["owns_name"] = self.owns_name
+        if self.sort == "service":
+            own["permitted"] = self.permitted
         return {"sort": self.sort, "name": self.name, **of_mesh, **own, "key": self.key, "owner": self.owner, "modified": self.modified}
 
 
@@ -248,21 +249,19 @@ def find_page(
     if mesh is not None and sort != "mesh" and parent is None:
         return [], 0
     span = None if name is None else patterns.span(starred(name))
-    meshes = {parent.key: parent.name} if parent is not None else None
-    owners: dict[str, str | None] | None = None
     if after is None and sort != "mesh" and (name is None or span is not None):
         listed = records.page(sort, None if parent is None else parent.key, span, limit, offset)
-        found = [one for one, _, _ in listed]
-        meshes, owners = {one.parent: inside for one, inside, _ in listed}, {one.name: owner for one, _, owner in listed}
+        found = _of_page(listed)
     else:
         wanted = _wanted(records, sort, mesh, parent, name)
         by_name = queries.names(records.postgresql)
         begun = [] if after is None else [_after(by_name, *after)]
-        found = records.select(*wanted, *begun, order=(by_name, entities.c.parent, entities.c.key), offset=offset, limit=limit)
+        rows = records.select(*wanted, *begun, order=(by_name, entities.c.parent, entities.c.key), offset=offset, limit=limit)
+        found = _shown(records, rows, None if parent is None else {parent.key: parent.name})
     total: int | None = offset + len(found)
     if len(found) == limit or (offset and not found):
         total = None if after is not None else records.count(*_wanted(records, sort, mesh, parent, name))
-    return _shown(records, found, meshes, owners), total
+    return found, total
 
 
 def _wanted(records: Records, sort: str, mesh: str | None, parent: Entity | None, name: str | None) -> list[Any]:
@@ -294,25 +293,40 @@ def _named(records: Records, parent: str, sort: str, name: str) -> Entity:
     return entity
 
 
-def _shown(
-    records: Records, found: list[Entity], meshes: dict[str, str] | None = None, owners: Mapping[str, str | None] | None = None
-) -> list[Record]:
-    """Records as they are shown. meshes: key -> name of those that they are in. owners: name -> whose it is. None: they are looked up."""
+def _shown(records: Records, found: list[Entity], meshes: dict[str, str] | None = None) -> list[Record]:
+    """Records as they are shown. meshes: key -> name of those that they are in; None: they are looked up."""
     services = [entity for entity in found if entity.kind == "service"]
     inside = records.children(entity.key for entity in services)
     if meshes is None:
         meshes = {key: one.name for key, one in records.by_keys(one.parent for one in services).items()}
-    made = [_record(meshes.get(entity.parent, ""), entity, inside.get(entity.key, [])) for entity in found]
-    if owners is None:
-        owners = records.owners_of(one.name for one in made if one.sort in NAMED)
+    made = []
+    for entity in found:
+        bindings = [element_of(binding) for binding in inside.get(entity.key, ())]
+        made.append(_record(meshes.get(entity.parent, ""), entity, element_of(entity), bindings))
+    owners = records.owners_of(one.name for one in made if one.sort in NAMED)
+    restricted = [one.key for one in made if one.sort == "service" and one.permissions]
+    permitted = records.permitted(restricted) if restricted else set()
     for record in made:
         record.owns_name = record.sort in NAMED and owners.get(record.name) == record.owner
+        record.permitted = record.key in permitted or not (record.sort == "service" and record.permissions)
     return made
 
 
-def _record(mesh: str, entity: Entity, bindings: list[Entity]) -> Record:
-    element = element_of(entity)
-    points = [element_of(binding).find(q("accessPoint")) for binding in bindings]
+def _of_page(found: list[Found]) -> list[Record]:
+    """The same of a page."""
+    made = []
+    elements = iter(documents_of([text for one in found for text in ("<one>", one.entity.document, one.documents, "</one>")]))
+    for one, (element, *bindings) in zip(found, elements, strict=True):
+        record = _record(one.inside, one.entity, element, bindings)
+        record.owns_name = record.sort in NAMED and one.owner == record.owner
+        record.permitted = one.permitted
+        made.append(record)
+    return made
+
+
+def _record(mesh: str, entity: Entity, element: Any, bindings: list[Any]) -> Record:
+    """One record. element, bindings: its document, and those of its addresses."""
+    points = [binding.find(q("accessPoint")) for binding in bindings]
     made = Record(
         entity.record or "", entity.name, mesh, plain(element.findtext(q("description"))), entity.visibility, number=entity.number
     )

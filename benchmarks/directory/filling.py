@@ -5,8 +5,7 @@ from __future__ import annotations
 from mqmesh.directory import records as all_records
 from mqmesh.directory.records import Record
 from mqmesh.directory.storage.store import Store
-from mqmesh.directory.storage.tables import Account
-from mqmesh.directory.uddi.documents import PERMISSION
+from mqmesh.directory.storage.tables import EVERYONE, PERMISSION, Account
 
 CATEGORY = PERMISSION
 OF_ACCOUNT = 4000  # services
@@ -32,4 +31,4 @@ def fill(store: Store) -> None:
 
 
 def _service(number: int, mesh: str) -> Record:
-    return Record("service", name(number), mesh, addresses=[f"mqtt://host-{number}:1883"], permissions=[f"group-{number // 10}"])
+    return Record("service", name(number), mesh, addresses=[f"mqtt://host-{number}:1883"], permissions=[f"group-{number // 10}", EVERYONE])

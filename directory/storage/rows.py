@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -63,14 +63,31 @@ def batched(values: Iterable[T]) -> Iterator[list[T]]:
         yield part
 
 
-class Records:
-    """The rows as `reader` may see them (None: somebody without an account). limit: entities of one owner."""
+class Found(NamedTuple):
+    """A record of a page. inside: the name of its mesh. owner: whose the record's name is. documents: of its addresses, one behind the
+    other. permitted: whether these are for the reader."""
 
-    def __init__(self, connection: Connection, reader: Account | None, now: float, limit: int = ACCOUNT_LIMIT) -> None:
+    entity: Entity
+    inside: str
+    owner: str | None
+    documents: str
+    permitted: bool
+
+
+class Records:
+    """The rows as `reader` may see them (None: somebody without an account). limit: entities of one owner.
+
+    writes: addresses that the permissions of a service keep from the reader are seen too, as the rules of changes go by all that there is.
+    """
+
+    def __init__(
+        self, connection: Connection, reader: Account | None, now: float, limit: int = ACCOUNT_LIMIT, *, writes: bool = False
+    ) -> None:
         self._connection = connection
         self.reader = reader
         self.now = now
         self._limit = limit
+        self._permits = not writes
         self.postgresql = connection.dialect.name == "postgresql"
         self.written = 0  # entities
         self._counts: dict[str, int] = {}  # owner -> entities, once it was counted
@@ -94,7 +111,7 @@ class Records:
         """The entity with this key, if there is one and the reader may see it."""
         key = key.lower()
         if key not in self._by_key:
-            for found in self._found(queries.by_keys(self._view), keys=[key]):
+            for found in self._found(queries.by_keys(self._view, self._permits), keys=[key]):
                 self._by_key[key] = found
         return self._by_key.get(key)
 
@@ -106,7 +123,7 @@ class Records:
     def by_keys(self, keys: Iterable[str]) -> dict[str, Entity]:
         """Those of several keys that the reader may see."""
         parts = batched(dict.fromkeys(keys))
-        return {one.key: one for part in parts for one in self._found(queries.by_keys(self._view), keys=part)}
+        return {one.key: one for part in parts for one in self._found(queries.by_keys(self._view, self._permits), keys=part)}
 
     def of_kind(self, kind: str, *conditions: sa.ColumnElement[bool]) -> list[Entity]:
         """All of a kind that the reader may see, hidden tModels not among them."""
@@ -118,7 +135,7 @@ class Records:
         found: dict[str, list[Entity]] = {key: list(self._inside.get(key, ())) for key in keys}
         left = most
         for part in batched([key for key in keys if key not in self._inside]):
-            inside = self._found(queries.inside_of(self._view, left is not None), keys=part, rows=left)
+            inside = self._found(queries.inside_of(self._view, left is not None, self._permits), keys=part, rows=left)
             for entity in inside:
                 found[entity.parent].append(entity)
             left = None if left is None else left - len(inside)
@@ -181,18 +198,25 @@ class Records:
             statement = statement.offset(offset)
         return self._found(statement)
 
-    def page(
-        self, record: str, parent: str | None, name: tuple[str, str] | str | None, limit: int, offset: int
-    ) -> list[tuple[Entity, str, str | None]]:
-        """Records of a sort in order of name and mesh, each with the name of its mesh, and whose its own name is.
+    def page(self, record: str, parent: str | None, name: tuple[str, str] | str | None, limit: int, offset: int) -> list[Found]:
+        """Records of a sort in order of name and mesh.
 
         parent: of this mesh; None: of any. name: one, a range of them, or None: any.
         """
         named = queries.Named.ANY if name is None else queries.Named.EXACT if isinstance(name, str) else queries.Named.RANGE
         first, beyond = name if isinstance(name, tuple) else (name, None)
-        statement = queries.page(self._view, self.postgresql, parent is not None, named)
+        statement = queries.page(self._view, self.postgresql, parent is not None, named, self._permits and record == "service")
         values = {"record": record, "parent": parent, "name": first, "beyond": beyond, "rows": limit, "offset": offset}
-        return [(Entity(*row[:-2]), row[-2], row[-1]) for row in self._read.execute(statement, {**values, **self._reading})]
+        found = []
+        for row in self._read.execute(statement, {**values, **self._reading}):
+            *columns, inside, owner, documents, permitted = row
+            found.append(Found(Entity(*columns), inside, owner, documents or "" if permitted else "", bool(permitted)))
+        return found
+
+    def permitted(self, services: Iterable[str]) -> set[str]:
+        """Those of several services, by key, whose addresses are for the reader."""
+        statement = queries.permitted_of(self._view)
+        return {key for part in batched(services) for key in self._read.scalars(statement, {"keys": part, **self._reading})}
 
     def count(self, *conditions: sa.ColumnElement[bool]) -> int:
         """How many `select` would find."""
@@ -225,7 +249,8 @@ class Records:
     @property
     def _reading(self) -> dict[str, Any]:
         """The parameters of what a reader sees."""
-        return {"now": self.now, "mine": self.reader.organisation if self.reader is not None else ""}
+        reader = self.reader
+        return {"now": self.now, "mine": reader.organisation if reader is not None else "", "me": reader.name if reader is not None else ""}
 
     # Writing
 

@@ -133,7 +133,7 @@ class Store:
         with _answers(), self._engine.connect().execution_options(writes=True) as connection, connection.begin():
             if locks and self._postgresql:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-            yield Records(connection, reader, self._now(connection), self.account_limit)
+            yield Records(connection, reader, self._now(connection), self.account_limit, writes=True)
 
     def _connected(self, stack: contextlib.ExitStack) -> tuple[Connection, float]:
         """A connection to read with, in the stack, and the time. One that the server has given up meanwhile is replaced."""

@@ -14,7 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 
 PUBLIC, ORGANISATION, LISTED = "public", "organisation", "list"  # visibilities; LISTED: the organisations that VISIBLE_TO names too
-VISIBLE_TO = "uddi:mqmesh:visible-to"
+VISIBLE_TO, EDITOR, PERMISSION = "uddi:mqmesh:visible-to", "uddi:mqmesh:editor", "uddi:mqmesh:permission"
+EVERYONE = "*"  # a permission
 INTERCHANGE = "interchange"  # the sort of record that a service of the message interchange is
 NAMED = ("service", "broker")  # records whose names belong to an account
 WORD = 255  # characters of a word

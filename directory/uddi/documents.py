@@ -15,7 +15,7 @@ from typing import Any
 from lxml import etree
 
 from ..storage.errors import DirectoryError
-from ..storage.tables import INTERCHANGE, LISTED, ORGANISATION, PUBLIC, VISIBLE_TO, Entity, Word
+from ..storage.tables import EDITOR, INTERCHANGE, LISTED, ORGANISATION, PERMISSION, PUBLIC, VISIBLE_TO, Entity, Word
 
 NAMESPACE = "urn:uddi-org:api_v3"
 DOMAIN = "uddi:mqmesh:"  # keys that only a directory makes
@@ -25,8 +25,7 @@ NUMBER = DOMAIN + "number"
 VISIBILITY = DOMAIN + "visibility"
 ALTERNATIVE = DOMAIN + "alternative"
 INTERVAL = DOMAIN + "interval"
-PERMISSION = DOMAIN + "permission"
-PUBLISHER, EDITOR = DOMAIN + "publisher", DOMAIN + "editor"
+PUBLISHER = DOMAIN + "publisher"
 BROKER = DOMAIN + "broker"
 CLIENT = DOMAIN + "client"
 MESSAGE_INTERVAL, FAULT_INTERVAL, DEFUNCT_INTERVAL = (DOMAIN + f"{name}-interval" for name in ("message", "fault", "defunct"))
@@ -43,7 +42,7 @@ OWN_TMODELS = {  # what each directory has from the start
     VISIBLE_TO: "An organisation that finds this, where the visibility is list",
     ALTERNATIVE: "An application that takes the messages of this one when it is in fault; their order is the order of preference",
     INTERVAL: "Seconds after which an application looks for its brokers again",
-    PERMISSION: "An organisation or account whom a service is meant for",
+    PERMISSION: "An organisation or account that gets the addresses of a service; * for all, as without any",
     PUBLISHER: "An organisation whose accounts put records of their own into this mesh",
     EDITOR: "An organisation whose accounts change and delete this, as its owner does, but for who may see, publish and change",
     BROKER: "The broker that holds an application's queue",
@@ -203,6 +202,11 @@ def _single(element: Any, tmodel: str) -> str | None:
 def text_of(element: Any) -> str:
     """A document as it is stored."""
     return str(etree.tostring(element, encoding="unicode"))
+
+
+def documents_of(texts: list[str]) -> Any:
+    """Stored documents as the elements inside one, parsed together: without their keys."""
+    return etree.fromstring(f"<documents>{''.join(texts)}</documents>", parser=_parsers.parser)
 
 
 def element_of(entity: Entity) -> Any:

@@ -31,6 +31,8 @@ class Search:
         self._one_of: set[str] | None = None  # tModels that a nested find_tModel found
         self._exact = not any(name in self._wanted for name in _NOT_IN_SQL)
         self._conditions = [entities.c.kind == kind, ~entities.c.deleted]
+        if kind == "binding":
+            self._conditions.append(queries.permitted(queries.view_of(records.reader), entities.c.parent))
         self._finds = self._read()
 
     def page(self) -> tuple[list[Entity], Any, bool]:

@@ -1,9 +1,9 @@
 """Saving and deleting: the rules of an owner, of keys, and of what is inside what.
 
 Its owner changes and deletes an entity and puts something into it; so does who owns what it is inside of, and the organisations that one
-of these names as EDITOR. Those named as PUBLISHER put entities of their own into a business. Only an owner says who they are, and who
-finds it (RIGHTS). A new entity may come without a key, then it gets one; with a key of its own it is the first one who has it, except for
-keys that begin with `uddi:mqmesh:`, which only a directory makes.
+of these names as EDITOR. Those named as PUBLISHER put entities of their own into a business. Only an owner says who they are, who finds it,
+and who gets its addresses (RIGHTS). A new entity may come without a key, then it gets one; with a key of its own it is the first one who
+has it, except for keys that begin with `uddi:mqmesh:`, which only a directory makes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 from ..storage.errors import DirectoryError
 from ..storage.rows import NODE, Records
 from ..storage.store import Store
-from ..storage.tables import INTERCHANGE, NAMED, ORGANISATION, PUBLIC, VERSION, VISIBLE_TO, Account, Entity
+from ..storage.tables import EDITOR, INTERCHANGE, NAMED, ORGANISATION, PERMISSION, PUBLIC, VERSION, VISIBLE_TO, Account, Entity
 from .documents import (
     DOMAIN,
-    EDITOR,
     KINDS,
     OWN_TMODELS,
     PUBLISHER,
@@ -38,7 +37,7 @@ from .documents import (
     words,
 )
 
-RIGHTS = (VISIBILITY, VISIBLE_TO, PUBLISHER, EDITOR)  # what only an owner says
+RIGHTS = (VISIBILITY, VISIBLE_TO, PERMISSION, PUBLISHER, EDITOR)  # what only an owner says
 WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here
 
 
@@ -227,7 +226,9 @@ def _as_owner(account: Account, old: Entity, element: Any, place: str) -> Accoun
         return account
     before = element_of(old)
     if place != old.parent or any(values(before, right) != values(element, right) for right in RIGHTS):
-        raise DirectoryError("E_userMismatch", f"only its owner, {old.owner!r}, says where it is, and who may see, publish and change it")
+        raise DirectoryError(
+            "E_userMismatch", f"only its owner, {old.owner!r}, says where it is, and who may see, use, publish and change it"
+        )
     return Account(old.owner, old.organisation)
 
 

@@ -403,6 +403,16 @@ class Core:
         else:
             self._fail_joining(remote, Code.NO_SUCH_SERVICE, error or "the service has no address that can be used")
 
+    def on_not_permitted(self, number: int, reason: str, now: float) -> None:
+        """The directory does not give us the addresses of a service, or no longer: there are no sessions with it."""
+        self._state.now = now
+        remote = self.remotes.get(number)
+        if remote is None:
+            return
+        self._fail_joining(remote, Code.REFUSED_BY_POLICY, reason)
+        for session_id in list(remote.sessions):
+            self.refuse_restored(self.sessions[session_id], reason)
+
     def _fail_joining(self, remote: Remote, code: Code, reason: str) -> None:
         for session_id in list(remote.joining):
             session = self.sessions[session_id]
@@ -462,9 +472,9 @@ class Core:
             remotes = len({session.remote.number for session in sessions})
             self._state.do(LogLine(False, f"event=sessions-resumed sessions={len(sessions)} remotes={remotes}"))
 
-    def refuse_restored(self, session: Session) -> None:
-        """A session from before that the policy does not allow any more."""
-        self._state.tell_status(session, Code.SESSION_ENDED, "the policy does not allow this remote to this client any more")
+    def refuse_restored(self, session: Session, reason: str = "the policy does not allow this remote to this client any more") -> None:
+        """A session from before that is not allowed any more."""
+        self._state.tell_status(session, Code.SESSION_ENDED, reason)
         self._end(session)
 
     def note(self, text: str) -> None:

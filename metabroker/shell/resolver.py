@@ -15,11 +15,16 @@ from ..libraries import missing_library
 FRESH, AGAIN = 30.0, 2.0  # seconds for which an answer is good, and where it led nowhere
 
 
+class NotPermitted(LookupError):
+    """The permissions of a service do not name the account with which the directory was asked."""
+
+
 class Resolver(Protocol):
     """Finds services. It may block."""
 
     def resolve(self, name: str, again: bool = False) -> list[str]:
-        """The addresses of a service, the preferred first; empty when there is none. Raises LookupError when it cannot be asked.
+        """The addresses of a service, the preferred first; empty when there is none. Raises LookupError when it cannot be asked,
+        NotPermitted when the addresses are not for us.
 
         again: the addresses that were given before do not answer, there may be others by now.
         """
@@ -85,6 +90,8 @@ class Directory:
             own = exact if mesh else [record for record in exact if record.get("owns_name", True)]
             if len(own) > 1:
                 raise LookupError(f"{len(own)} meshes have a {sort} of this name: write MESH/NAME")
+            if own and own[0].get("permitted") is False:
+                raise NotPermitted("the permissions of the service do not name the account of this metabroker")
             if own:
                 return [str(address) for address in own[0].get("addresses") or ()]
             others = others or bool(exact)

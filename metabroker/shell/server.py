@@ -13,7 +13,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
@@ -57,6 +56,7 @@ from .deliveries import PendingDelivery, PendingRun
 from .direct import Singles
 from .make_connector import make_connector
 from .resolver import Resolver
+from .service_addresses import ServiceAddresses
 from .session_store import Later, SessionStore
 from .status import Reporter
 
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
 LOOK = 2.0  # seconds between two looks for sessions of metabrokers that are gone
-LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
 FAULT_PAUSE = 5.0  # seconds after a fault of a connector
 UNHEARD = "other metabrokers beside this broker are not noticed: let this client publish and subscribe there, or run one"
@@ -121,7 +120,6 @@ class Server:
         self._limits = policy.limits
         self._beside = community
         self._warned = Refusals(log)
-        self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
         self.community = community.connection(self._on_community, self._community_down, self.fail)
         self.remotes: dict[int, Connector] = {}
@@ -136,8 +134,7 @@ class Server:
         self._dirty: set[int] = set()  # remotes with something to write
         self._token = TOPIC
         self._paused = False
-        self._moving: set[int] = set()  # remotes whose services are looked for again
-        self._lookups = ThreadPoolExecutor(LOOKUPS, "lookup")  # a slow directory keeps nothing else waiting
+        self._services = ServiceAddresses(resolver, self.core, self.remotes, self._limits.connect, self._spawn, self._carry_out)
         self._inside = community.inside
         self._reporter = Reporter(community.status, self.community)
         self._later: Later = []  # once what has been put is kept
@@ -218,7 +215,7 @@ class Server:
             if tasks:
                 await asyncio.wait(tasks, timeout=LEAVING)
         finally:
-            self._lookups.shutdown(wait=False, cancel_futures=True)
+            self._services.end()
             if self._store is not None:
                 await self._store.settle()
                 self._store.close()
@@ -280,6 +277,7 @@ class Server:
     def _on_tick(self) -> None:
         now = self._now()
         self.core.on_timer(now)
+        self._services.tick()
         self._report(now)
         for connection in (self.community, *self.remotes.values()):
             connection.tick()
@@ -446,26 +444,7 @@ class Server:
             code = Code.REMOTE_REFUSED_CREDENTIALS if refused else Code.REMOTE_REFUSED
         self.core.on_failed(number, code, text)
         self._carry_out()
-        name = self.core.service(number)
-        if name and number not in self._moving:
-            self._moving.add(number)
-            self._spawn(self._find_again(number, name))
-
-    async def _find_again(self, number: int, name: str) -> None:
-        """A service may be somewhere else now."""
-        try:
-            found = await self._look_up(name, again=True)
-        except LookupError:
-            return  # the addresses that are known are tried
-        finally:
-            self._moving.discard(number)
-        addresses = []
-        for text in found:
-            with contextlib.suppress(ValueError):
-                addresses.append(parse_address(text, REMOTE))
-        remote = self.remotes.get(number)
-        if remote is not None and addresses:
-            remote.move(addresses)
+        self._services.find_again(number)
 
     def _congestion(self, number: int, now: float) -> None:
         remote = self.remotes.get(number)
@@ -533,7 +512,7 @@ class Server:
             case Close(number):
                 self._close(number)
             case Resolve(number, name):
-                self._spawn(self._resolve(number, name))
+                self._services.find(number, name)
             case LogLine(warning, text, what):
                 self._beside.note(text)
                 if what:
@@ -666,25 +645,6 @@ class Server:
         self._others.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self.fail(error)
-
-    async def _look_up(self, name: str, again: bool = False) -> list[str]:
-        """The addresses of a service; it may take as long as a client waits for a connection. Raises LookupError."""
-        asked = asyncio.get_running_loop().run_in_executor(self._lookups, self._resolver.resolve, name, again)
-        try:
-            async with asyncio.timeout(self._limits.connect):
-                return await asked
-        except TimeoutError:
-            raise LookupError("the directory does not answer in time") from None
-
-    async def _resolve(self, number: int, name: str) -> None:
-        found: list[str] = []
-        error = ""
-        try:
-            found = await self._look_up(name)
-        except LookupError as failure:
-            error = str(failure)
-        self.core.on_resolved(number, found, error, self._now())
-        self._carry_out()
 
     def _pressure(self) -> None:
         """Read the remotes while the community keeps up."""
