@@ -148,6 +148,15 @@ def at_place(view: View) -> sa.Select[Any]:
 
 
 @cache
+def with_word(view: View, postgresql: bool) -> sa.Select[Any]:
+    """`rows` entities of a `kind` that a word finds, `what`, `tmodel` and `value`, in order of name, after the first `offset`."""
+    same = [words.c[column] == sa.bindparam(column) for column in ("what", "tmodel", "value")]
+    found = [entities.c.kind == sa.bindparam("kind"), ~entities.c.deleted, entities.c.key.in_(sa.select(words.c.entity).where(*same))]
+    ordered = visible(sa.select(entities), view, *found).order_by(names(postgresql), *_IN_ORDER)
+    return ordered.limit(sa.bindparam("rows", type_=sa.Integer)).offset(sa.bindparam("offset", type_=sa.Integer))
+
+
+@cache
 def owners() -> sa.Select[Any]:
     """Whose `names` are."""
     return sa.select(owned_names.c.name, owned_names.c.owner).where(owned_names.c.name.in_(sa.bindparam("names", expanding=True)))

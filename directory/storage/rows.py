@@ -198,6 +198,11 @@ class Records:
             statement = statement.offset(offset)
         return self._found(statement)
 
+    def with_word(self, kind: str, word: Word, limit: int, offset: int) -> list[Entity]:
+        """Entities of a kind that a word finds, in order of name."""
+        values = {"kind": kind, "what": f"{kind}/{word.what}", "tmodel": word.tmodel, "value": word.value}
+        return self._found(queries.with_word(self._view, self.postgresql), **values, rows=limit, offset=offset)
+
     def page(self, record: str, parent: str | None, name: tuple[str, str] | str | None, limit: int, offset: int) -> list[Found]:
         """Records of a sort in order of name and mesh.
 

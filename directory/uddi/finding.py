@@ -7,6 +7,7 @@ a signature, references of inner entities, letters without their marks.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,10 +16,11 @@ from ..storage import queries
 from ..storage.errors import DirectoryError
 from ..storage.patterns import matching
 from ..storage.rows import Records
-from ..storage.tables import WORD, Entity, entities, words
+from ..storage.tables import WORD, Entity, Word, entities, words
 from .documents import KINDS, RECORD, VISIBILITY, element_of, local, names, plain, q, tmodels
 from .search import KEYWORDS, Qualifiers, described, parts_of, rows_of
 
+_BAGS = {q("identifierBag"): "identifier", q("categoryBag"): "category"}  # and what their references are as words
 _NOT_IN_SQL = ("combinecategorybags", "diacriticinsensitivematch", "caseinsensitivesort", "signaturepresent")
 
 
@@ -29,19 +31,27 @@ class Search:
         self._records, self._kind, self._request = records, kind, request
         self._wanted = Qualifiers(request)
         self._one_of: set[str] | None = None  # tModels that a nested find_tModel found
+        self._holder = KINDS[kind].parent
         self._exact = not any(name in self._wanted for name in _NOT_IN_SQL)
         self._conditions = [entities.c.kind == kind, ~entities.c.deleted]
         if kind == "binding":
             self._conditions.append(queries.permitted(queries.view_of(records.reader), entities.c.parent))
-        self._finds = self._read()
+
+    @cached_property
+    def _finds(self) -> bool:
+        return self._read()
 
     def page(self) -> tuple[list[Entity], Any, bool]:
         """The part that maxRows and listHead ask for, its listDescription, and whether there is more behind it."""
         rows, head = rows_of(self._request)
-        if self._finds and self._exact:
-            found = self._records.select(*self._conditions, order=self._order(), offset=head - 1, limit=rows)
+        word = self._only_word()
+        if word is not None or (self._finds and self._exact):
+            if word is not None:
+                found = self._records.with_word(self._kind, word, rows, head - 1)
+            else:
+                found = self._records.select(*self._conditions, order=self._order(), offset=head - 1, limit=rows)
             known = len(found) < rows and (found or head == 1)
-            total = head - 1 + len(found) if known else self._records.count(*self._conditions)
+            total = head - 1 + len(found) if known or not self._finds else self._records.count(*self._conditions)
         else:
             every = self.all()
             found, total = every[head - 1 : head - 1 + rows], len(every)
@@ -56,10 +66,30 @@ class Search:
         found = self._with_inside(self._records.select(*self._conditions))
         return self._wanted.ordered([entity for entity, levels in found if self._meets(entity, levels)])
 
+    def _only_word(self) -> Word | None:
+        """The word that is looked for, where a request has one criterion, a reference or a name, and no qualifiers; None: it has others.
+
+        For these, which come most, the statement is there already: to make one takes longer than the rest of the answer.
+        """
+        criteria = [one for one in self._request if one.tag != q("authInfo")]
+        if self._kind == "binding" or len(criteria) != 1 or plain(self._request.get(KINDS[self._holder].key) if self._holder else ""):
+            return None
+        [criterion] = criteria
+        if criterion.tag == q("name"):
+            [(text, language)] = names(self._request)
+            word = Word("name", "", text) if not language else None
+        elif criterion.tag in _BAGS and len(criterion) == 1 and criterion[0].tag == q("keyedReference"):
+            key = criterion[0].get("tModelKey").lower()
+            of_rows = key not in (VISIBILITY, RECORD, KEYWORDS)
+            word = Word(_BAGS[criterion.tag], key, plain(criterion[0].get("keyValue"))) if of_rows else None
+        else:
+            return None
+        return word if word is not None and len(word.value) < WORD else None
+
     def _read(self) -> bool:
         """Take over the criteria; whether anything can be found: without a criterion nothing is."""
-        request, kind = self._request, self._kind
-        holder = KINDS[kind].parent
+        request = self._request
+        holder = self._holder
         parent = plain(request.get(KINDS[holder].key)).lower() if holder else ""
         if parent:
             known(self._records, parent, holder)

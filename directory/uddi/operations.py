@@ -5,7 +5,7 @@ Inquiry, publication and security of UDDI 3.0.2, chapter 5. Publisher assertions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..storage.rows import Records
 from ..storage.store import Store
 from ..storage.tables import Account, Entity
 from . import saving
-from .documents import KINDS, add, element_of, make, plain, q
+from .documents import KINDS, add, documents_of, element_of, make, plain, q
 from .finding import Search, known, related_to
 from .schema import OPERATIONS
 from .search import MOST_ROWS, described, rows_of
@@ -84,7 +84,7 @@ def _list_tmodel(records: Records, request: Any) -> Any:
 
 def _list_service(records: Records, request: Any) -> Any:
     part, told, more = Search(records, "service", request).page()
-    return _cut(_detail("serviceList", [told, *_infos("serviceInfos", map(_service_info, part))]), more)
+    return _cut(_detail("serviceList", [told, *_infos("serviceInfos", _service_infos(part))]), more)
 
 
 def _list_business(records: Records, request: Any) -> Any:
@@ -131,13 +131,14 @@ def _business_infos(records: Records, found: list[Entity]) -> list[Any]:
     for entity in found:
         info = make("businessInfo", businessKey=entity.key)
         _copy(element_of(entity), info, "name", "description")
-        info.extend(_infos("serviceInfos", map(_service_info, inside[entity.key])))
+        info.extend(_infos("serviceInfos", _service_infos(inside[entity.key])))
         infos.append(info)
     return infos
 
 
-def _service_info(entity: Entity) -> Any:
-    return _copy(element_of(entity), make("serviceInfo", serviceKey=entity.key, businessKey=entity.parent), "name")
+def _service_infos(found: list[Entity]) -> Iterator[Any]:
+    for entity, element in zip(found, documents_of([one.document for one in found]), strict=True):
+        yield _copy(element, make("serviceInfo", serviceKey=entity.key, businessKey=entity.parent), "name")
 
 
 def _tmodel_info(entity: Entity) -> Any:

@@ -67,7 +67,7 @@ def brokers(directory: Directory, mesh: str) -> dict[str, int]:
 
 
 def addresses(directory: Directory, sort: str, mesh: str) -> dict[str, list[str]]:
-    return {one["name"]: one["addresses"] for one in directory.client().find(sort, mesh)}
+    return {one["name"]: one["addresses"] for one in directory.client("alice").find(sort, mesh)}
 
 
 def test_brokers_get_numbers_find_each_other_and_vanish_when_killed(directory: Directory, folder: Path) -> None:
@@ -80,6 +80,7 @@ def test_brokers_get_numbers_find_each_other_and_vanish_when_killed(directory: D
     here, there = (f"mqtt://127.0.0.1:{site.port}" for site in (porto, lyon))
     wait_until(lambda: addresses(directory, "broker", "auto") == {"porto": [here], "lyon": [there]}, PATIENCE, "their addresses")
     wait_until(lambda: addresses(directory, "service", "auto") == {"weather": [here]}, PATIENCE, "the service")
+    assert [one["addresses"] for one in directory.client().find("service", "auto")] == [[]], "its permissions name no stranger"
     wait_until(lambda: lyon.said("link-up") > 0, PATIENCE, "a link that nobody configured")
     with Paho(porto.port) as sender, Paho(lyon.port) as receiver:
         receiver.subscribe("a", 1)

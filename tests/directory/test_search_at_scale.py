@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from lxml import etree
 from mqmesh.directory import records as all_records
 from mqmesh.directory.records import Record
 from mqmesh.directory.storage.store import Store
-from mqmesh.directory.storage.tables import Account
+from mqmesh.directory.storage.tables import PERMISSION, Account
 from mqmesh.directory.uddi import soap
+from mqmesh.directory.uddi.documents import RECORD, VISIBILITY, add, make
+from mqmesh.directory.uddi.finding import Search
 from mqmesh.directory.uddi.saving import prepare
+from mqmesh.directory.uddi.search import KEYWORDS
 from support.peers import postgres
 
 ALICE = Account("alice", "acme")
@@ -164,3 +169,51 @@ def test_addresses_are_for_those_whom_permissions_name(store: Store) -> None:
     with store.writing(ALICE) as records:
         for name in by_page:
             all_records.delete(records, ALICE, "service", "two", name)
+
+
+def _find(kind: str, bag: str, tmodel: str, value: str, **attributes: str) -> Any:
+    """A find request with one criterion."""
+    request = make(f"find_{kind}", **attributes)
+    if bag == "name":
+        add(request, "name", value)
+    else:
+        add(add(request, bag), "keyedReference", tModelKey=tmodel, keyName="", keyValue=value)
+    return request
+
+
+def test_a_search_for_one_word_finds_what_the_general_one_does(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = {"visibility": "organisation"}
+    with store.writing(ALICE) as records:
+        for at in range(6):
+            more = hidden if at == 3 else {}
+            wanted = Record("service", f"w{at}", "one", permissions=["a", "b"][: at % 3], addresses=["mqtt://w:1"], **more)
+            all_records.put(records, ALICE, wanted)
+        mesh = all_records.mesh_of(records, "one").key
+    requests = [
+        _find(kind, bag, tmodel, value, **attributes)
+        for kind in ("service", "business", "tModel")
+        for bag, tmodel, value in [
+            *(("categoryBag", PERMISSION.upper(), value) for value in ("a", "b", "A", " a ", "none")),
+            *(("categoryBag", tmodel, value) for tmodel, value in ((RECORD, "service"), (VISIBILITY, "public"), (KEYWORDS, "a"))),
+            ("identifierBag", PERMISSION, "a"),
+            *(("name", "", value) for value in ("s0007", "w1", "w3", "one", "%", "x" * 300, PERMISSION)),
+        ]
+        for attributes in ({}, {"maxRows": "1"}, {"maxRows": "1", "listHead": "2"}, {"listHead": "9"}, {"maxRows": "0"})
+    ]
+    requests += [_find("service", "name", "", "w1", businessKey=key) for key in (mesh, "")]
+    for reader in (None, ALICE, Account("eve", "third")):
+        with store.reading(reader) as records:
+            taken = [_shown(Search(records, one.tag.rpartition("_")[2], one)) for one in requests]
+            with monkeypatch.context() as patch:
+                patch.setattr(Search, "_only_word", lambda self: None)
+                general = [_shown(Search(records, one.tag.rpartition("_")[2], one)) for one in requests]
+        assert taken == general
+        assert sum(bool(keys) for keys, _, _ in taken) > 10
+    with store.writing(ALICE) as records:
+        for at in range(6):
+            all_records.delete(records, ALICE, "service", "one", f"w{at}")
+
+
+def _shown(search: Search) -> tuple[list[str], bytes, bool]:
+    found, described, more = search.page()
+    return [one.key for one in found], etree.tostring(described), more

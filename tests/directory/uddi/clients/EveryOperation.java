@@ -74,7 +74,7 @@ class EveryOperation {
     }
 
     static CategoryBag refers() {
-        var one = new KeyedReference(); one.setTModelKey("uddi:mqmesh:permission"); one.setKeyName("for"); one.setKeyValue("java");
+        var one = new KeyedReference(); one.setTModelKey("uddi:mqmesh:client"); one.setKeyName("for"); one.setKeyValue("java");
         var bag = new CategoryBag(); bag.getContent().add(new ObjectFactory().createKeyedReference(one));
         return bag;
     }

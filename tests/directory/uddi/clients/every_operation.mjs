@@ -14,7 +14,7 @@ async function call(operation, given) {
   return answer
 }
 const list = one => Array.isArray(one) ? one : [one]
-const refers = { keyedReference: { attributes: { tModelKey: 'uddi:mqmesh:permission', keyName: 'for', keyValue: 'node' } } }
+const refers = { keyedReference: { attributes: { tModelKey: 'uddi:mqmesh:client', keyName: 'for', keyValue: 'node' } } }
 
 const { authInfo } = await call('get_authToken', { attributes: { userID: account, cred: secret } })
 const { tModel } = await call('save_tModel', { authInfo, tModel: { name: 'node-model' } })

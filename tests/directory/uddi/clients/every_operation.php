@@ -19,7 +19,7 @@ function same(mixed $found, mixed $wanted): void
 
 $token = call('get_authToken', ['userID' => $account, 'cred' => $secret])->authInfo;
 $model = call('save_tModel', ['authInfo' => $token, 'tModel' => [['name' => 'php-model']]])->tModel[0]->tModelKey;
-$refers = ['keyedReference' => [['tModelKey' => 'uddi:mqmesh:permission', 'keyName' => 'for', 'keyValue' => 'php']]];
+$refers = ['keyedReference' => [['tModelKey' => 'uddi:mqmesh:client', 'keyName' => 'for', 'keyValue' => 'php']]];
 $saved = call('save_business', ['authInfo' => $token, 'businessEntity' => [['name' => [['_' => 'php-business', 'lang' => 'en']]]]]);
 $business = $saved->businessEntity[0]->businessKey;
 $wanted = ['businessKey' => $business, 'name' => ['php-service'], 'categoryBag' => $refers];

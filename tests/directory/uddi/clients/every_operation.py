@@ -41,7 +41,7 @@ def main(wsdl: str, url: str, account: str, secret: str) -> None:
     call = Uddi(wsdl, url)
     token = call("get_authToken", _userID=account, _cred=secret).authInfo
     model = call("save_tModel", authInfo=token, tModel=[{"name": "suds-model"}]).tModel[0]._tModelKey
-    refers = {"keyedReference": [{"_tModelKey": "uddi:mqmesh:permission", "_keyName": "for", "_keyValue": "suds"}]}
+    refers = {"keyedReference": [{"_tModelKey": "uddi:mqmesh:client", "_keyName": "for", "_keyValue": "suds"}]}
     business = call("save_business", authInfo=token, businessEntity=[{"name": ["suds-business"]}]).businessEntity[0]._businessKey
     wanted = {"_businessKey": business, "name": ["suds-service"], "categoryBag": refers}
     service = call("save_service", authInfo=token, businessService=[wanted]).businessService[0]._serviceKey
