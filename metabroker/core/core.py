@@ -47,6 +47,7 @@ class Core:
     A session's identifier begins with its client's and a slash, so that access rules that know only clients keep clients apart.
 
     roster: of the other metabrokers; None: there are none.
+    ours: whether no other metabroker can have taken our sessions over. One that stood still does not know that at first.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Core:
         self.take, self.do, self.new_token = state.take, state.do, state.new_token
         self.subscriptions = Subscriptions(state)
         self.publishing = Publishing(state)
+        self.ours: Callable[[], bool] = lambda: True
         self._new_id = new_id
         self._shared: dict[Credentials, Remote] = {}
         self._clients: dict[str, int] = {}  # name of a client -> its sessions
@@ -131,6 +133,8 @@ class Core:
             else:
                 self.subscriptions.unsubscribe(session, bodies.subscribe_request(read))
         except BodyError as error:
+            if verb in ("ack", "resume") and not self.ours():
+                return  # of a publication that another metabroker has sent, which has the session and answers
             state.refuse(session_id, verb, bodies.message_in(body) if message is None else message, Code.MALFORMED, str(error))
 
     # Connect

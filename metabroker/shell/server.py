@@ -112,9 +112,10 @@ class Server:
         self._homes = self._store.homes if self._store is not None else None
         self._looking = False
         self._next_look = 0.0
+        self.core = Core(policy, self._new_id, changes, time.time() - self._now(), self.roster)
         if self._homes is not None:
             self.roster.share()
-        self.core = Core(policy, self._new_id, changes, time.time() - self._now(), self.roster)
+            self.core.ours = self._homes.holds
         if self._store is not None and self.core.persistence is not None:
             self.core.persistence.sealer = self._store.sealer
         self._limits = policy.limits

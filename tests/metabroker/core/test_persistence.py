@@ -368,6 +368,19 @@ def test_an_acknowledgement_of_what_was_never_sent(number: object) -> None:
     assert client.answers[-1][1]["code"] == Code.MALFORMED
 
 
+@pytest.mark.parametrize("verb", ["ack", "resume"])
+def test_who_stood_still_does_not_refuse_what_the_new_owner_has_sent(verb: str) -> None:
+    world, client = started()
+    world.core.ours = lambda: False
+    before = list(client.answers)
+    world.request(f"{client.session}/{verb}", {"id": 7, "message": 1})
+    world.commit()
+    assert client.answers == before
+    world.core.ours = lambda: True
+    world.request(f"{client.session}/{verb}", {"id": 7, "message": 1})
+    assert client.answers[-1][1]["code"] == Code.MALFORMED
+
+
 class Lives(RuleBasedStateMachine):
     """Two clients, a remote and a metabroker that come and go as chance has it; nothing is lost, and only what may be doubled is."""
 
