@@ -40,7 +40,7 @@ def check(
       mqmesh acl check alice meters/alice/power --config porto.toml
       mqmesh acl check alice 'meters/#' --config porto.toml
 
-    Status: 0 something is allowed; 1 nothing is, or the user cannot come in; 2 a file or the topic is wrong.
+    Status: 0 something is allowed; 1 nothing is, or the user cannot connect; 2 a file or the topic is wrong.
     """
     from ..base.settings import ConfigError
     from ..broker.auth.rules import Rules

@@ -1,4 +1,4 @@
-"""`mqmesh attach`: a broker of a mesh that stands in front of one that stays as it is."""
+"""`mqmesh attach`: a broker of a mesh that brings in an existing broker, unchanged."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ class CrossingOptions:
         DEFAULT_NAME
     )
     into: Annotated[
-        list[str], typer.Option("--in", metavar="FILTER", help="Topics that come in; all without this option; again.", show_default=False)
+        list[str],
+        typer.Option("--in", metavar="FILTER", help="Topics that come in; all without this option; again for more.", show_default=False),
     ] = field(default_factory=list)
     out: Annotated[
-        list[str], typer.Option("--out", metavar="FILTER", help="Topics that go there; all without this option; again.", show_default=False)
+        list[str],
+        typer.Option("--out", metavar="FILTER", help="Topics that go there; all without this option; again for more.", show_default=False),
     ] = field(default_factory=list)
-    qos: Annotated[int | None, typer.Option("--qos", metavar="0|1|2", help="The highest QoS, in both directions; 2 without this.")] = None
+    qos: Annotated[
+        int | None, typer.Option("--qos", metavar="0|1|2", help="The highest QoS, in both directions; 2 without this option.")
+    ] = None
     version: Annotated[str | None, typer.Option("-V", "--protocol", metavar="5|3.1.1", help="The MQTT version there.")] = None
     user: Annotated[str | None, typer.Option("-u", "--user", help="User name there.")] = None
     password_file: Annotated[Path | None, typer.Option("--password-file", help="File whose first line is the password there.")] = None
-    cafile: Annotated[Path | None, typer.Option("--cafile", help="PEM file of the authorities that we believe (mqtts://).")] = None
+    cafile: Annotated[Path | None, typer.Option("--cafile", help="PEM file of trusted authorities (mqtts://).")] = None
 
     def table(self, url: str) -> dict[str, Any]:
         """The table `[[attach]]`."""
@@ -53,7 +57,7 @@ class CrossingOptions:
 
 @with_option_groups
 def attach(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The broker that stays as it is: mqtt[s]://[user:password@]host:port.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The existing broker: mqtt[s]://[user:password@]host:port.")],
     *,
     crossing: CrossingOptions,
     options: BrokerOptions,
@@ -61,7 +65,7 @@ def attach(
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
 ) -> None:
-    """Bring a broker that stays as it is into a mesh.
+    """Bring an existing broker (Mosquitto, EMQX, ...) into a mesh, without a change to it.
 
     It runs one broker of the mesh, which prints one line that starts with 'ready' once it listens, and stands in front of the other one.
     Without --listen and --config it listens at any free port of this machine. See docs/attach.md.

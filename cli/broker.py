@@ -130,7 +130,9 @@ class BrokerOptions:
     origin: Annotated[
         list[str],
         Key("websocket.origins"),
-        typer.Option("--origin", metavar="URL", help="Web pages that may connect, as https://app.example.com; again.", show_default=False),
+        typer.Option(
+            "--origin", metavar="URL", help="Web pages that may connect, as https://app.example.com; again for more.", show_default=False
+        ),
     ] = field(default_factory=list)
 
     def table(self, has_file: bool) -> dict[str, Any]:
@@ -203,7 +205,7 @@ def broker(
       mqmesh broker --listen mqtts://127.0.0.1:8883 --tls-certificate tls/porto.crt --tls-key tls/porto.key
 
     \b
-    For web pages, and for others beside them:
+    For web pages (WebSocket), and for other clients:
       mqmesh broker --listen ws://127.0.0.1:9001/mqtt --origin http://127.0.0.1:8000 --listen mqtt://127.0.0.1:1883
 
     \b
@@ -214,8 +216,8 @@ def broker(
     From a file, on another port:
       mqmesh broker -c porto.toml -p 2883
 
-    Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates and, in its file, at
-    users, rules, the policies of its links and the origins of web pages again.
+    Ends with SIGTERM or Ctrl-C. SIGHUP: it reads its certificates again and, from its file, users,
+    rules, the policies of its links and the origins of web pages.
     Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
     options.listen += [f"mqtt://127.0.0.1:{one}" for one in port or ()]

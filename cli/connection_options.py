@@ -125,7 +125,7 @@ class ClientOptions(VersionedConnectionOptions):
     will_qos: Annotated[int, _will("--will-qos", min=0, max=2, help="Its QoS.")] = 0
     will_retain: Annotated[bool, _will("--will-retain", help="Retain it.")] = False
     will_delay: Annotated[
-        int, _will("--will-delay", metavar="SECONDS", min=0, max=NEVER, help="How long the broker waits for the client first.")
+        int, _will("--will-delay", metavar="SECONDS", min=0, max=NEVER, help="How long the broker waits before it sends the will.")
     ] = 0
 
 

@@ -157,13 +157,16 @@ def account(
 
 @app.command()
 def register(
-    sort: Annotated[str, typer.Argument(metavar="mesh|broker|service|application", help="What it is.")],
+    sort: Annotated[str, typer.Argument(metavar="mesh|broker|service|application", help="What the record is.")],
     name: Annotated[str, typer.Argument(help="Its name.")],
     mesh: Annotated[str, typer.Option("--mesh", help="The mesh that it belongs to. Created if it does not exist.")] = "",
     address: Annotated[list[str] | None, typer.Option("--address", help="Its address; again for more.")] = None,
     number: Annotated[int | None, typer.Option("--number", help="A broker's number in its mesh.")] = None,
     alternative: Annotated[
-        list[str] | None, typer.Option("--alternative", help="Who takes an application's messages, the preferred first.")
+        list[str] | None,
+        typer.Option(
+            "--alternative", help="An application that takes this one's messages when it is in fault, the preferred first; again for more."
+        ),
     ] = None,
     broker: Annotated[str | None, typer.Option("--broker", help="The broker that holds an application's queue.")] = None,
     clients: Annotated[list[str] | None, typer.Option("--client", help="A client that serves an application; again for more.")] = None,
@@ -171,21 +174,24 @@ def register(
         float | None, typer.Option("--message-interval", metavar="SECONDS", help="How long one attempt of a message lasts.")
     ] = None,
     fault_interval: Annotated[
-        float | None, typer.Option("--fault-interval", metavar="SECONDS", help="Without any delivery for so long: in fault.")
+        float | None, typer.Option("--fault-interval", metavar="SECONDS", help="Time without any delivery until it is in fault.")
     ] = None,
     defunct_interval: Annotated[
-        float | None, typer.Option("--defunct-interval", metavar="SECONDS", help="In fault for so long: defunct.")
+        float | None, typer.Option("--defunct-interval", metavar="SECONDS", help="Time in fault until it is defunct.")
     ] = None,
     consent: Annotated[
-        list[str] | None, typer.Option("--consent", metavar="NAME|*", help="Whose messages an application takes; again for more.")
+        list[str] | None,
+        typer.Option("--consent", metavar="NAME|*", help="An application whose messages this one takes as an alternative; again for more."),
     ] = None,
     probe: Annotated[bool | None, typer.Option("--probe", help="An application takes an empty message as a probe.")] = None,
-    interval: Annotated[float | None, typer.Option("--interval", metavar="SECONDS", help="When an application looks again.")] = None,
+    interval: Annotated[
+        float | None, typer.Option("--interval", metavar="SECONDS", help="Time until an application looks up the record again.")
+    ] = None,
     permission: Annotated[
         list[str] | None,
         typer.Option("--permission", metavar="NAME|*", help="An organisation or account that gets a service's addresses; again for more."),
     ] = None,
-    description: Annotated[str | None, typer.Option("--description", help="A few words.")] = None,
+    description: Annotated[str | None, typer.Option("--description", help="A description.")] = None,
     visibility: Annotated[str | None, typer.Option("--visibility", metavar="public|organisation|list", help="Who finds it.")] = None,
     visible_to: Annotated[
         list[str] | None,

@@ -104,7 +104,7 @@ def metabroker(
         typer.Option(
             "--data",
             metavar="DIR|URL",
-            help="Folder for sessions that survive a restart, or postgresql://... where other metabrokers take them over; none do without.",
+            help="Folder where sessions survive a restart, or postgresql://... where other metabrokers take them over; none do without.",
         ),
     ] = None,
     data_key_file: Annotated[

@@ -41,7 +41,9 @@ app = command_group(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 Out = Annotated[str, typer.Option("--out", metavar="URL", help="The folder or URL of the pipeline's output.", show_default=False)]
-Day = Annotated[str | None, typer.Option("--on", metavar="DATE", help="The day, as 2026-12-01; today (UTC) without.", show_default=False)]
+Day = Annotated[
+    str | None, typer.Option("--on", metavar="DATE", help="The day, as 2026-12-01; today (UTC) without this option.", show_default=False)
+]
 
 
 @contextmanager

@@ -29,8 +29,10 @@ def export(
     data: Annotated[Path, typer.Option("--data", metavar="FOLDER", help="The data folder of a broker.", show_default=False)],
     otlp: Annotated[str, typer.Option("--otlp", metavar="URL", help="A collector: http://localhost:4318.", show_default=False)],
     header: Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", help="Sent with each request; may be repeated.")] = [],  # noqa: B006
-    state: Annotated[Path | None, typer.Option("--state", help="File that keeps how far it came.", show_default=False)] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what ends, until Ctrl-C.")] = False,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="File that keeps the position, for the next run.", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with calls as they end, until Ctrl-C.")] = False,
 ) -> None:
     """Send the calls of a home that have ended to a tracing tool: a span for each call, and for each hop.
 

@@ -14,9 +14,11 @@ from ..output import FAILED, TIMED_OUT, note
 def poll(
     options: ConnectionOptions,
     service: Annotated[str, typer.Argument(help="Whose inbox: organisation/name.", show_default=False)],
-    count: Annotated[int, typer.Option("-C", "--count", min=1, help="Take so many.")] = 1,
-    wait: Annotated[float | None, typer.Option("-W", "--wait", metavar="SECONDS", min=0, help="Wait so long for the next one.")] = None,
-    selector: Annotated[str, typer.Option("--selector", help="Only those that fit: sender = 'shop/orders'.", show_default=False)] = "",
+    count: Annotated[int, typer.Option("-C", "--count", min=1, help="How many messages to take.")] = 1,
+    wait: Annotated[float | None, typer.Option("-W", "--wait", metavar="SECONDS", min=0, help="How long to wait for the next one.")] = None,
+    selector: Annotated[
+        str, typer.Option("--selector", help="A selector: only messages that fit, as sender = 'shop/orders'.", show_default=False)
+    ] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Acknowledge nothing: they come again.")] = False,
 ) -> None:
     """Take messages from a service's inbox, and print each as one JSON object a line: its header, and `body` or `base64`.

@@ -34,9 +34,11 @@ class PostOptions:
     session: Annotated[str, _message("--session", help="The session that a new call belongs to.")] = ""
     handle: Annotated[str, _message("--handle", help="Your own name for it: a second post of it is refused.")] = ""
     topic: Annotated[str, _message("--topic", help="What it is about, for rules and selectors.")] = ""
-    code: Annotated[str, _message("--code", help="Of an error: which.")] = ""
-    reason: Annotated[str, _message("--reason", help="Of an error or cancel: why, in words.")] = ""
-    expires: Annotated[int | None, _message("--expires", metavar="SECONDS", min=1, help="When it ends; 48 hours.")] = None
+    code: Annotated[str, _message("--code", help="The code of an error.")] = ""
+    reason: Annotated[str, _message("--reason", help="The reason of an error or cancel, in words.")] = ""
+    expires: Annotated[
+        int | None, _message("--expires", metavar="SECONDS", min=1, help="Time until it expires; 48 hours without this option.")
+    ] = None
 
     def table(self, file: Path | None) -> dict[str, Any]:
         """The message as one object. Raises ConfigError."""
@@ -53,7 +55,9 @@ def post(
     given: PostOptions,
     options: ConnectionOptions,
     file: Annotated[Path | None, typer.Argument(help="A message as JSON or TOML, as `explain` takes it.", show_default=False)] = None,
-    wait: Annotated[float | None, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for each end, and print it.")] = None,
+    wait: Annotated[
+        float | None, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for each end, which is printed.")
+    ] = None,
 ) -> None:
     """Post a message, and print its session and call as JSON; with --wait also what comes of it.
 

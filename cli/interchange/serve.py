@@ -18,7 +18,8 @@ from ..output import WRONG_USE, fail
 
 def serve(
     broker: Annotated[
-        list[str], typer.Option("--broker", metavar="URL", help="A broker with an interchange; again for others, which stand in for it.")
+        list[str],
+        typer.Option("--broker", metavar="URL", help="A broker with an interchange; again for others that replace it when it fails."),
     ],
     listen: Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0: any free one.")] = "127.0.0.1:8090",
     cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="PEM file of our certificate: https.")] = None,

@@ -22,9 +22,9 @@ class Filters:
 
     call: Annotated[str, _filter("--call", help="This call.")] = ""
     service: Annotated[str, _filter("--service", metavar="SERVICE", help="This service takes part in it.")] = ""
-    route: Annotated[str, _filter("--route", metavar="SERVICE", help="This service has had it.")] = ""
+    route: Annotated[str, _filter("--route", metavar="SERVICE", help="This service was on its way.")] = ""
     status: Annotated[str, _filter("--status", help="open, answered, delivered, failed, expired, cancelled.")] = ""
-    identifier: Annotated[str, _filter("--identifier", metavar="NAME=VALUE", help="A service of yours calls it so.")] = ""
+    identifier: Annotated[str, _filter("--identifier", metavar="NAME=VALUE", help="An identifier that a service of yours has for it.")] = ""
     since: Annotated[str, _filter("--since", metavar="TIME", help="Posted since: 2026-11-22T10:00 (UTC), or 10min, 2h, 3d ago.")] = ""
     until: Annotated[str, _filter("--until", metavar="TIME", help="Posted before.")] = ""
     limit: Annotated[int | None, _filter("-n", "--limit", min=1, max=1000, help=f"So many; {LATEST}, or all of a session.")] = None

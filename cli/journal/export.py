@@ -26,8 +26,10 @@ def export(
     header: Annotated[
         list[str], typer.Option("--header", metavar="NAME=VALUE", help="Sent with each request; may be repeated.", show_default=False)
     ] = [],  # noqa: B006
-    state: Annotated[Path | None, typer.Option("--state", help="File that keeps how far it came.", show_default=False)] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is written, until Ctrl-C.")] = False,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="File that keeps the position, for the next run.", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with events as they are written, until Ctrl-C.")] = False,
     broker: Annotated[
         list[int] | None, typer.Option("--broker", help="Only of this broker, by number; may be repeated.", show_default=False)
     ] = None,

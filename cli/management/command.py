@@ -15,7 +15,7 @@ from .asking import pairs, request, rows, sites_of
 from .view import absent, ending, table
 
 At = Annotated[str | None, typer.Option("--at", metavar="SITE", help="Name or number of a site, several with commas, or '*' for all.")]
-Sort = Annotated[str | None, typer.Option("--sort", metavar="COLUMN", help="Order; with '-' before it the largest first.")]
+Sort = Annotated[str | None, typer.Option("--sort", metavar="COLUMN", help="The column to sort by; with '-' before it the largest first.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="How many rows are shown.")]
 Columns = Annotated[str | None, typer.Option("--columns", metavar="A,B", help="The columns that are shown.")]
 Payload = Annotated[bool, typer.Option("--payload", help="With payloads, for payload readers.")]

@@ -20,14 +20,15 @@ Who = Annotated[str, typer.Argument(metavar="BROKER", help="Name or number.", sh
 Peer = Annotated[str, typer.Argument(metavar="PEER", help="Name, number or address.", show_default=False)]
 
 app = command_group(
-    help="Change a mesh while it runs. The broker answers its operators: users of access.operators, and its own user over its Unix socket."
+    help="Change a mesh while it runs, at the broker that is asked or at the one of --at. The broker answers its operators: users of "
+    "access.operators, and its own user over its Unix socket."
 )
 
 
 @app.command()
 @with_option_groups
 def forget(*, broker: Who, dry_run: Dry = False, at: At = None, as_json: AsJson = False, options: ConnectionOptions) -> None:
-    """A broker that is out of reach is gone for good: all brokers of the mesh forget it.
+    """Have all brokers of the mesh forget one that is gone for good. It has to be out of reach.
 
     What waits for it is given up, and its number is free for another key.
 
@@ -48,7 +49,7 @@ def rekey(
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
-    """The number of a broker that is out of reach belongs to another key: its machine was replaced without identity.key.
+    """Give a broker's number to another key: its machine was replaced without identity.key. It has to be out of reach.
 
     All brokers of the mesh let the new machine in, and nobody else under that number.
     """
@@ -59,13 +60,13 @@ def rekey(
 @with_option_groups
 def leave(
     *,
-    force: Annotated[bool, typer.Option("--force", help="Though it loses sessions, or messages that wait for others.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also when sessions, or messages that wait for others, are lost.")] = False,
     dry_run: Dry = False,
     at: At = None,
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
-    """The broker that is asked ends, and all others forget it. It is a member again when it is started again."""
+    """Take this broker out of the mesh: it ends, and all others forget it. When it is started again it is a member again."""
     _ask({"do": "leave", "force": force}, dry_run, at, as_json, options)
 
 
@@ -74,21 +75,23 @@ def leave(
 def add_peer(
     *,
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Where the neighbour listens.", show_default=False)],
-    cost: Annotated[int, typer.Option("--cost", min=1, max=65535, help="Of the link.")] = 1,
-    number: Annotated[int | None, typer.Option("--number", min=0, max=65535, help="The neighbour's: any other broker is refused.")] = None,
+    cost: Annotated[int, typer.Option("--cost", min=1, max=65535, help="The link's cost.")] = 1,
+    number: Annotated[
+        int | None, typer.Option("--number", min=0, max=65535, help="The neighbour's number: any other broker is refused.")
+    ] = None,
     dry_run: Dry = False,
     at: At = None,
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
-    """The broker that is asked dials one neighbour more."""
+    """Let this broker dial one more neighbour."""
     _ask({"do": "add-peer", "address": address, "cost": cost, "number": number}, dry_run, at, as_json, options)
 
 
 @app.command("remove-peer")
 @with_option_groups
 def remove_peer(*, peer: Peer, dry_run: Dry = False, at: At = None, as_json: AsJson = False, options: ConnectionOptions) -> None:
-    """The broker that is asked does not dial a neighbour any more; the link ends."""
+    """Let this broker dial a neighbour no more; the link ends."""
     _ask({"do": "remove-peer", "peer": peer}, dry_run, at, as_json, options)
 
 
@@ -103,7 +106,7 @@ def set_cost(
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
-    """A link has another cost at the broker that is asked; the higher one of its two ends counts."""
+    """Change the cost of a link at this broker; the higher cost of its two ends counts."""
     _ask({"do": "set-cost", "peer": peer, "cost": cost}, dry_run, at, as_json, options)
 
 
@@ -117,14 +120,14 @@ def drain(
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
-    """The broker that is asked takes no new clients, and others route around it. `mqmesh mesh resume` ends that."""
+    """Let this broker take no new clients, and others route around it. `mqmesh mesh resume` ends that."""
     _ask({"do": "drain", "clients": clients}, dry_run, at, as_json, options)
 
 
 @app.command()
 @with_option_groups
 def resume(*, dry_run: Dry = False, at: At = None, as_json: AsJson = False, options: ConnectionOptions) -> None:
-    """The broker that is asked takes clients again."""
+    """Let this broker take clients again."""
     _ask({"do": "resume"}, dry_run, at, as_json, options)
 
 

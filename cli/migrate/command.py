@@ -36,7 +36,9 @@ def migrate(
     out: Annotated[Path | None, typer.Option("--out", help="Folder for what is written; stdout without this option.")] = None,
     host: Annotated[
         list[str],
-        typer.Option("--host", metavar="NAME=ADDRESS", help="Under which address bridges know a file's broker; again.", show_default=False),
+        typer.Option(
+            "--host", metavar="NAME=ADDRESS", help="Under which address bridges know a file's broker; again for more.", show_default=False
+        ),
     ] = [],  # noqa: B006
     database: Annotated[
         Path | None, typer.Option("--database", help="A mosquitto.db to import instead, with --config.", show_default=False)

@@ -115,14 +115,14 @@ def synthesize(
     journal: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the journal is written.", show_default=False)],
     events: Annotated[int, typer.Option(help="About how many events.", min=1)] = 100_000,
     days: Annotated[int, typer.Option(help="Days that they spread over.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Where chance begins.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 1,
     topics: Annotated[int, typer.Option(help="How many topics.", min=1)] = 200,
     run_length: Annotated[int, typer.Option("--run", help="Messages that one event stands for.", min=1)] = 1,
     faults: Annotated[int, typer.Option(help="Faults of links, and as many of recipients.", min=0)] = 4,
     skew: Annotated[int, typer.Option(help="Microseconds that the last broker's clock is ahead.")] = 0,
     as_json_: AsJson = False,
 ) -> None:
-    """Make a journal from a topology, with the brokers' own trees. What is true about it stands in truth.json."""
+    """Make a journal from a topology, with the brokers' own trees. The expected results are in truth.json."""
     from ...pipeline.synthesis.synthesize import TRUTH, Order
     from ...pipeline.synthesis.synthesize import synthesize as make
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def follow(
     journal: Annotated[str, typer.Option("--journal", metavar="URL", help="The folder or URL of the journal.", show_default=False)],
     out: Annotated[str, typer.Option("--out", metavar="URL", help="The folder or URL of the output tables.", show_default=False)],
-    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="URL", help="Where Spark keeps how far it is.", show_default=False)],
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="URL", help="Where Spark keeps its position.", show_default=False)],
     jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs; none: messages, latency, traffic, usage.")] = None,
     master: Annotated[str, typer.Option(help="local[*], spark://host:7077, yarn or k8s://...")] = "local[*]",
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver, such as 1g.")] = "1g",

@@ -75,7 +75,7 @@ def queue(
     One message
       mqmesh queue reveal orders 17           it may be taken from now on
       mqmesh queue withdraw orders 17         nobody gets it any more
-      mqmesh queue expire orders 17           only who has it may finish it
+      mqmesh queue expire orders 17           only a member that has it may finish it
       mqmesh queue priority orders 17 9       it waits with priority 9
       mqmesh queue edit orders 17 --text x    another one in its place
       mqmesh queue again orders 17 worker-1   worker-1 could not use it: again

@@ -27,7 +27,11 @@ def recipients(
     *,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[NAME] | explain|hold|resume|defunct NAME | move NAME [TO]", help="What.", show_default=False),
+        typer.Argument(
+            metavar="[NAME] | explain|hold|resume|defunct NAME | move NAME [TO]",
+            help="A recipient, or what to do with one, as above.",
+            show_default=False,
+        ),
     ] = [],  # noqa: B006
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show each change until Ctrl-C or SIGTERM.")] = False,
     interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: how often to ask.")] = 1.0,

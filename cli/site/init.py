@@ -30,7 +30,9 @@ def init(
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the users' passwords from stdin, a line each, in their order.")] = False,
     origin: Annotated[
         list[str],
-        typer.Option("--origin", metavar="URL", help="Web pages that may connect, as https://app.example.com; again.", show_default=False),
+        typer.Option(
+            "--origin", metavar="URL", help="Web pages that may connect, as https://app.example.com; again for more.", show_default=False
+        ),
     ] = [],  # noqa: B006
     out: Annotated[Path, typer.Option("--out", help="Folder in which the broker gets one of its own.")] = Path(),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: what no option says is as without it.")] = False,

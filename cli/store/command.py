@@ -24,7 +24,7 @@ Config = Annotated[Path | None, typer.Option("--config", help="The broker's file
 
 @app.callback()
 def _group() -> None:
-    """Look through a broker's store, or keep what is whole of one that the disk has damaged.
+    """Look through a broker's store, or save the intact rows of a damaged one.
 
     \b
       mqmesh store check --config porto.toml
@@ -48,7 +48,7 @@ def check(address: Address = None, config: Config = None) -> None:
 
 @app.command()
 def salvage(address: Address = None, config: Config = None) -> None:
-    """Set a damaged store aside and put a new one of its whole rows in its place. Stop the broker before.
+    """Set a damaged store aside and put a new one with its intact rows in its place. Stop the broker before.
 
     \b
       mqmesh store salvage --config porto.toml
