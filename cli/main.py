@@ -24,7 +24,7 @@ COMMANDS = {
         "init",
         "Write a folder for one broker: its file, users, certificates, systemd unit, and the commands that install it.",
     ),
-    "attach": ("attach", "attach", "Bring a broker that stays as it is into a mesh."),
+    "attach": ("attach", "attach", "Bring an existing broker (Mosquitto, EMQX, ...) into a mesh, without a change to it."),
     "up": (
         "fleet.command",
         "up",
@@ -44,7 +44,7 @@ COMMANDS = {
         "status",
         "Show how a running broker and its mesh are: who can be reached, over which links, and what waits.",
     ),
-    "store": ("store.command", "app", "Look through a broker's store, or keep what is whole of one that the disk has damaged."),
+    "store": ("store.command", "app", "Look through a broker's store, or save the intact rows of a damaged one."),
     "journal": ("journal.command", "app", "Look through what brokers have written down of messages, sessions and links."),
     "mesh": ("mesh.command", "app", "Change a mesh while it runs."),
     "trace": ("trace.command", "trace", "Show where a message went: each step at each broker, with times, and whether it is complete."),

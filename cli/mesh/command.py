@@ -20,8 +20,8 @@ Who = Annotated[str, typer.Argument(metavar="BROKER", help="Name or number.", sh
 Peer = Annotated[str, typer.Argument(metavar="PEER", help="Name, number or address.", show_default=False)]
 
 app = command_group(
-    help="Change a mesh while it runs, at the broker that is asked or at the one of --at. The broker answers its operators: users of "
-    "access.operators, and its own user over its Unix socket."
+    help="Change a mesh while it runs. The broker that is asked, or that of --at, answers its operators: users of access.operators, and "
+    "its own user over its Unix socket."
 )
 
 
