@@ -529,6 +529,8 @@ class Broker:
                 self.site.mesh.drain()
         if self.site.persistence is not None:
             self.site.persistence.flush()
+            while self.site.queues is not None and self.site.queues.publishers.early and self.site.queues.settle():
+                pass  # what a commit let go of
         self.write()
         if self.site.persistence is not None:
             self.site.persistence.begin_commit()

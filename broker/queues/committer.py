@@ -80,12 +80,13 @@ class Committer:
         self.store = store
         self.commits = 0
         self.gate = Gate()
+        self.early = Gate()  # of what stands elsewhere: it goes with a commit that succeeds
         self.error: OSError | None = None
         self.noted: Callable[[Batch], None] = lambda _: None
         self._call = call
         self._now = now
         self._done = done
-        self._busy: tuple[Batch, Gate] | None = None
+        self._busy: tuple[Batch, Gate, Gate] | None = None
         self._closed = self._abandoned = False
         self._looking = False
         self._retry_at = 0.0
@@ -135,7 +136,8 @@ class Committer:
             return
         if batch is None:
             return
-        self._busy, self.gate = (batch, self.gate), Gate()
+        self._busy = (batch, self.gate, self.early)
+        self.gate, self.early = Gate(), Gate()
         if batch.size <= SMALL and self._lately < LONE and not batch.new and batch.carry is None:
             self._finish(batch, *self._write(batch))
         else:
@@ -163,7 +165,7 @@ class Committer:
         if self._closed:
             return
         assert self._busy is not None
-        gate, self._busy = self._busy[1], None
+        (_, gate, early), self._busy = self._busy, None
         if error is None:
             if seconds < STALL:  # one that took somewhat longer says little of the next ones
                 seconds = min(seconds, 2 * LONE)
@@ -172,10 +174,12 @@ class Committer:
             self.error = None
             self.store.applied(batch, self._now())
             gate.let_go()
+            early.let_go()
             self.noted(batch)
         else:
             self.wait(error)
             self.store.failed(batch, error)
+            self.early.waiting[:0] = early.waiting
             since, self.gate = self.gate, Gate()
             gate.let_go(self.store.full)
             since.let_go(self.store.full)
@@ -195,8 +199,7 @@ class Committer:
         """Write nothing more: what waits is refused, with this text. The store is closed as soon as the thread has nothing to do."""
         self._closed = self._abandoned = True
         self._work.put(None)
-        gates = [self._busy[1], self.gate] if self._busy is not None else [self.gate]
-        for gate in gates:
+        for gate in [*(self._busy[1:] if self._busy is not None else ()), self.gate, self.early]:
             gate.let_go(text)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...base.queues import TEMPORARY
 from ...base.quoting import quoted
 from ...mqtt.reasons import Reason
-from .committer import Gate
+from .committer import Committer, Gate
 from .core.blocks import META_WEIGHT, Key, Meta
 from .core.queue import Queue
 from .handles import Pending, key_of
@@ -45,6 +45,7 @@ class Publishers:
         self._answers = queues.answers
         self._upkeep = queues.upkeep
         self._now = queues.now
+        self.early: dict[Queue, None] = {}  # queues with messages that need not wait for the log
 
     def check(self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None) -> list[Refused | None]:
         """Why a queue here refuses messages, each by itself; an empty list: it refuses none. The home of a queue elsewhere looks itself."""
@@ -184,12 +185,23 @@ class Publishers:
         revealed = how.revealed if not how.parents else False
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
+        if parcel and queue.rules.early and isinstance(committer, Committer):
+            queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, revealed, early=True)
+            self.early[queue] = None
+            return committer.early, ""
         block, index = queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, revealed)
         for at in range(index, index + len(payloads)) if how.parents else ():
             self._workflow.put(queue, block, at, publisher, how.parents, committer.gate)
         if how.handle:
             Pending(self._handles, key_of(name, publisher, how.handle), committer.gate, block, index)
         return committer.gate, ""
+
+    def give_early(self) -> list[str]:
+        """Have messages taken that need not wait for the log: the names of their queues."""
+        early, self.early = list(self.early), {}
+        for queue in early:
+            queue.give_early(self._now())
+        return [queue.name for queue in early]
 
     def put_each(self, name: str, publisher: str, payloads: list[bytes], ways: list[Way]) -> Gate | None:
         """Put messages without handles, parents and plans, as `put` does one by one: the gate of their commit.

@@ -25,6 +25,7 @@ from ...base.selector.selector import SelectorError
 from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
+from .answers import Answers
 from .committer import Waiting
 from .core.queue import Queue
 from .core.rules import Rules
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
     from ...mqtt.batch.run import Run
     from ...mqtt.packets import Subscribe, Subscription
-    from ..persistence.commits import Persistence
     from ..ports import Context
     from ..session.session import Session
     from .core.blocks import Meta
@@ -65,27 +65,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 NOT_ASKING = f"get is for members that ask: subscribe to {PREFIX}{{}}{ALERTS}"
+SOON = 0.02  # seconds
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
-
-
-class Answers:
-    """What a `Tracker` asks of receipts, for a broker without a mesh. persistence: of the broker."""
-
-    def __init__(self) -> None:
-        self.persistence: Persistence | None = None
-        self.late = 0
-
-    def claim(self) -> int:
-        """The ticket of what the message that is being taken has stored, 0 when it needs none."""
-        return self.persistence.claim() if self.persistence is not None else 0
-
-    def deadline(self) -> float:
-        """Nothing waits for the mesh."""
-        return 0.0
-
-    def acknowledgements(self, connection: Any, item: Any) -> bytes:
-        """Nothing waits for the mesh."""
-        raise NotImplementedError
 
 
 class Queues:
@@ -121,6 +102,7 @@ class Queues:
         self._spoken: dict[Place, None] = {}  # clients that have acknowledged something
         self._later: dict[str, None] = {}  # queues that nothing can be given of until a commit succeeds
         self._goes_on = False
+        self._soon: asyncio.TimerHandle | None = None  # until what nobody waits for is written
         self._written = asyncio.Event()
         self.due = DuePublisher(self)
 
@@ -201,6 +183,8 @@ class Queues:
         for place in list(self.places.values()):
             self._give_back(place)
         self.upkeep.stop()
+        if self._soon is not None:
+            self._soon.cancel()
         self.store.close()
         self.sharing.close()
 
@@ -545,6 +529,7 @@ class Queues:
 
     def settle(self) -> bool:
         """Take what members have acknowledged, and give them more: whether something is on its way to other sites."""
+        self._stirred.update(dict.fromkeys(self.publishers.give_early()))
         if not (self._spoken or self._stirred or self.sites.busy):
             return False
         while self._spoken:
@@ -569,7 +554,15 @@ class Queues:
         self.context.flush()
 
     def begin_commit(self) -> None:
-        """Write what is new."""
+        """Write what is new; what nobody waits for, in a moment, together with what comes until then."""
+        if self.store.pressing:
+            self.store.begin()
+        elif self._soon is None and self.store.dirty:
+            self._soon = self.context.loop.call_later(SOON, self._begin_now)
+
+    def _begin_now(self) -> None:
+        self._soon = None
+        self.context.refresh()
         self.store.begin()
 
     def _listen(self, place: Place) -> None:

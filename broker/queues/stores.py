@@ -468,6 +468,11 @@ class Stores:
         return any(store.dirty for store in self.here.values())
 
     @property
+    def pressing(self) -> bool:
+        """Whether something is to be written now: somebody waits for it, or would."""
+        return any(one.gate.waiting or one.store.pressing for one in self.committers)
+
+    @property
     def trim_soon(self) -> bool:
         """Whether a segment may go."""
         return any(store.trim_soon for store in self.here.values())

@@ -102,7 +102,7 @@ class Interchange:
         """The inboxes of services of this site are queues of the broker."""
         for service in self.registry.services.values():
             if service.has_inbox_at(self._site):
-                queues.rules.setdefault(INBOX + service.name, Rules())
+                queues.rules.setdefault(INBOX + service.name, Rules(early=True))
                 queues.subscribers.setdefault(INBOX + service.name, [])
 
     # Life
@@ -188,7 +188,7 @@ class Interchange:
         self.registry = registry
         for service in registry.services.values():
             if service.has_inbox_at(self._site) and INBOX + service.name not in self._queues.settings.rules:
-                self._queues.begin(INBOX + service.name, Rules(), [])
+                self._queues.begin(INBOX + service.name, Rules(early=True), [])
         self._review_takers()
         try:
             self._push()

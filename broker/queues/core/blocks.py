@@ -61,7 +61,10 @@ DEFAULT_PRIORITY = 4
 
 
 class Key(NamedTuple):
-    """What messages of one block have in common. due, expires: in milliseconds since 1970, 0: at once, never."""
+    """What messages of one block have in common.
+
+    due, expires: in milliseconds since 1970, 0: at once, never. early: they are given to members before the log has them.
+    """
 
     groups: tuple[Group, ...] = (ANYBODY,)
     ordered: bool = False
@@ -70,6 +73,7 @@ class Key(NamedTuple):
     due: int = 0
     expires: int = 0
     topic: bytes = b""
+    early: bool = False
 
 
 class Place(NamedTuple):

@@ -198,12 +198,13 @@ class Queue(Stock):
         life: int = 0,
         plan: Plan | None = None,
         revealed: bool | None = None,
+        early: bool = False,
     ) -> tuple[Block, int]:
         """Messages of one publisher: the block that they are in, and the index of the first.
 
         delay, life: milliseconds until they may be taken (-1: the queue's), and until they expire (0: never).
         """
-        return self.put_each(self.key(now, topic, priority, delay, life, plan, revealed), payloads, [meta], now)
+        return self.put_each(self.key(now, topic, priority, delay, life, plan, revealed, early), payloads, [meta], now)
 
     def key(
         self,
@@ -214,6 +215,7 @@ class Queue(Stock):
         life: int = 0,
         plan: Plan | None = None,
         revealed: bool | None = None,
+        early: bool = False,
     ) -> Key:
         """What messages that are put so have in common with the others of their block."""
         rules = self.rules
@@ -230,6 +232,7 @@ class Queue(Stock):
             now + delay if delay else 0,
             expires_at(now, life),
             topic,
+            early,
         )
 
     def put_each(self, key: Key, payloads: list[bytes], metas: list[Meta], now: int) -> tuple[Block, int]:
@@ -252,46 +255,28 @@ class Queue(Stock):
 
     def seal(self, now: int) -> list[Block]:
         """End the open blocks: they have positions, and are to be committed."""
-        sealed = [*self.filled, *self.opened.values()]
+        self.give_early(now)
+        sealed, self.early = [*self.early, *self.filled, *self.opened.values()], []
+        for block in (*self.filled, *self.opened.values()):
+            self.close_block(block, now)
         self.filled, self.opened = [], {}
-        for block in sealed:
-            block.at = now
-            block.close(self.next)
-            self.next += block.count
-            self.number_groups(block)
         return sealed
 
-    def number_groups(self, block: Block) -> None:
-        """A block gets its parts."""
-        block.parts = [Part(block, index, self._lane(group)) for index, group in enumerate(block.key.groups)]
-        for part in block.parts:
-            part.lane.blocks += 1
+    def give_early(self, now: int) -> None:
+        """Messages that are kept elsewhere until the log has them may be taken from now on."""
+        for block in [one for one in (*self.filled, *self.opened.values()) if one.key.early]:
+            self.close_block(block, now)
+            self.committed(block, now)
+            self.early.append(block)
+        self.drop_open(early=True)
 
     def committed(self, block: Block, now: int) -> None:
         """A block is kept: its messages may be taken, when they are revealed and due."""
-        self._gathered(block)
+        self.gathered(block)
         self.add(block, now)
         self.counts["put"] += block.count
         if self.rules.when_full != REFUSE:
             self._make_room(now)
-
-    def gone(self, block: Block) -> None:
-        """The commit of a block has failed: it was never put."""
-        for part in block.parts:
-            part.lane.blocks -= 1
-        self._gathered(block)
-
-    def give_up(self) -> None:
-        """What was put and is in no commit yet was never put: what was put before it is not kept, and they have an order."""
-        for block in (*self.filled, *self.opened.values()):
-            self._gathered(block)
-        self.filled, self.opened = [], {}
-
-    def _gathered(self, block: Block) -> None:
-        self.touch()
-        self.gathering -= block.count
-        self.gathering_size -= block.size
-        self.gathering_memory -= block.weight
 
     def _make_room(self, now: int) -> None:
         """Beyond the bounds the oldest go: they are withdrawn, or dead."""

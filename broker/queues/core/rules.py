@@ -26,7 +26,8 @@ class Rules:
     journalled for a subscriber when that says so, not with its outcome. requests: an acknowledgement is FETCHED only; a member
     says DONE and the like by requests. store: its kind, or its URL. topics: filters of topics whose messages are put as well.
     archive: how often what the retention lets go is archived; "": never. homes: brokers of which one is home of the queue at a time; none:
-    the one that declares it. publish: it holds delayed messages to topics, and the broker publishes each when it is due.
+    the one that declares it. publish: it holds delayed messages to topics, and the broker publishes each when it is due. early: members get
+    messages that stand in the broker's store before the log has them, and the log takes its time.
     """
 
     plan: Plan = POOL
@@ -51,6 +52,7 @@ class Rules:
     archive: str = ""
     homes: tuple[str, ...] = ()
     publish: bool = False
+    early: bool = False
 
     def backoff_of(self, tries: int) -> int:
         """Milliseconds until a message that was given so often is given again."""

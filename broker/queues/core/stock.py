@@ -96,6 +96,7 @@ class Stock:
         self.dead: list[Dead] = []
         self.opened: dict[Key, Block] = {}
         self.filled: list[Block] = []
+        self.early: list[Block] = []  # given to members, and not gathered for the log yet
         self.changed: list[tuple[str, bool]] = []
         self.fresh: dict[Lane, None] = {}
         self.eased: dict[Member, None] = {}
@@ -126,7 +127,12 @@ class Stock:
     @property
     def unwritten(self) -> bool:
         """Whether something is to be written."""
-        return bool(self.moves or self.opened or self.filled or self.dead or self.changed)
+        return bool(self.moves or self.opened or self.filled or self.early or self.dead or self.changed)
+
+    @property
+    def pressing(self) -> bool:
+        """Whether something is to be written now."""
+        return bool(self.opened or self.filled or self.dead or self.changed or (self.moves and not self.rules.early))
 
     # ---- members
 
@@ -182,6 +188,47 @@ class Stock:
                     self.members[name].lanes.remove(lane)
 
     # ---- blocks
+
+    def close_block(self, block: Block, now: int) -> None:
+        """A block gets no more messages: they have their positions."""
+        block.at = now
+        block.close(self.next)
+        self.next += block.count
+        self.number_groups(block)
+
+    def drop_open(self, early: bool) -> None:
+        """The open blocks that are early, or are not, are open no more."""
+        self.filled = [one for one in self.filled if one.key.early is not early]
+        self.opened = {key: one for key, one in self.opened.items() if key.early is not early}
+
+    def number_groups(self, block: Block) -> None:
+        """A block gets its parts."""
+        block.parts = [Part(block, index, self._lane(group)) for index, group in enumerate(block.key.groups)]
+        for part in block.parts:
+            part.lane.blocks += 1
+
+    def gone(self, block: Block) -> None:
+        """The commit of a block has failed: it was never put, or it is in the next one."""
+        if block.key.early:
+            self.early.insert(0, block)
+            self.touch()
+            return
+        for part in block.parts:
+            part.lane.blocks -= 1
+        self.gathered(block)
+
+    def give_up(self) -> None:
+        """What was put and is in no commit yet was never put: what was put before it is not kept, and they have an order."""
+        for block in [one for one in (*self.filled, *self.opened.values()) if not one.key.early]:
+            self.gathered(block)
+        self.drop_open(early=False)
+
+    def gathered(self, block: Block) -> None:
+        """A block is gathered no more: it is kept, or gone."""
+        self.touch()
+        self.gathering -= block.count
+        self.gathering_size -= block.size
+        self.gathering_memory -= block.weight
 
     def add(self, block: Block, now: int) -> None:
         """Have a block, as it is at its PUT."""

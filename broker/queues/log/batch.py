@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.blocks import Block
+from ..core.blocks import Block, Place
 from ..core.queue import Queue
 from ..core.stock import Dead, Move
 from .carry import Carry, Piece
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class Batch:
     """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it; then `made` is it, once it is there.
 
-    dead: dead letters that are among its blocks. carry, pieces: what is written again with it. named: members that these name.
-    chunk: what is copied from another log. claims: queues that are in this log from now on.
+    early: of its blocks, those that members were given before, with their places. dead: dead letters that are among its blocks.
+    carry, pieces: what is written again with it. named: members that these name. chunk: what is copied from another log. claims: queues
+    that are in this log from now on.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Batch:
         "claims",
         "data",
         "dead",
+        "early",
         "made",
         "moves",
         "named",
@@ -47,6 +49,7 @@ class Batch:
         self.data: list[bytes] = []
         self.size = 0
         self.blocks: list[tuple[Queue, Block]] = []
+        self.early: dict[Block, Place] = {}
         self.moves: list[tuple[Queue, list[Move]]] = []
         self.changed: list[tuple[Queue, list[tuple[str, bool]]]] = []
         self.dead: list[tuple[Queue, list[Dead]]] = []

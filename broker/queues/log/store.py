@@ -248,8 +248,16 @@ class LogStore:
     @property
     def dirty(self) -> bool:
         """Whether something is to be written."""
-        new = self._ends or self.claims.new or self.chunk is not None
-        return bool(new) or any(queue.unwritten for queue in self._touched())
+        return self._new or any(queue.unwritten for queue in self._touched())
+
+    @property
+    def pressing(self) -> bool:
+        """Whether something is to be written now."""
+        return self._new or any(queue.pressing for queue in self._touched())
+
+    @property
+    def _new(self) -> bool:
+        return bool(self._ends or self.claims.new or self.chunk is not None)
 
     def _touched(self) -> list[Queue]:
         """The queues that are written here now, and have something new."""
@@ -276,7 +284,7 @@ class LogStore:
         bodies: list[bytes] = []
         body_size = 0
         for queue in self._touched():
-            if not (queue.moves or queue.opened or queue.changed or queue.number in self.claims.new):
+            if not (queue.moves or queue.opened or queue.early or queue.changed or queue.number in self.claims.new):
                 continue
             blocks = queue.seal(now)
             self._name(queue, blocks, batch.segment, head)
@@ -306,6 +314,8 @@ class LogStore:
         for _, block in batch.blocks:
             assert block.place is not None
             block.place = block.place._replace(offset=bodies_at + block.place.offset)
+            if block.key.early:  # it is where it was until the batch is on the disk
+                batch.early[block], block.place = block.place, None
         batch.data = [frame(self._commit, whole, body_size), *bodies] if head else []
         batch.size = FRAME.size + len(whole) + body_size
         batch.claims = set(self.claims.new)
@@ -340,19 +350,6 @@ class LogStore:
         data = chunk.frame(self._commit + 1, first, batch.segment, batch.offset + chunk.behind)
         batch.data += data
         batch.size += sum(map(len, data))
-
-    def _taken_in(self, batch: Batch, chunk: Chunk, segment: Segment) -> None:
-        """What is copied is on the disk."""
-        offset = batch.offset + chunk.behind
-        for one in chunk.blocks:
-            segment.note(one.to, one.first, one.first + one.length - 1)
-            if one.carried:
-                segment.marks_of(one.to).carry(one.first, one.first + one.length - 1, offset)
-            else:
-                segment.marks_of(one.to).put(one.first, one.at, offset)
-        for to, low, high in chunk.moved:
-            segment.note(to, low, high)
-        self.chunk = None
 
     def _name(self, queue: Queue, blocks: Iterable[Block], segment: int, head: list[bytes]) -> None:
         """A segment says itself what its numbers stand for, before it uses them."""
@@ -446,14 +443,22 @@ class LogStore:
         for queue, block in batch.blocks:
             segment.note(queue.number, block.first, block.first + block.count - 1)
             segment.marks_of(queue.number).put(block.first, block.at, batch.offset)
-            self.bodies.keep(block)
-            queue.committed(block, now)
+            if block not in batch.early:
+                self.bodies.keep(block)
+                queue.committed(block, now)
+                continue
+            block.place = batch.early[block]
+            if block.first in queue.blocks:
+                self.bodies.keep(block)
+            else:
+                block.payloads = None
         for queue, moves in batch.moves:
             segment.note_moves(queue.number, moves)
         self._end = End(batch.segment, segment.size)
         self.claims.new -= batch.claims
         if batch.chunk is not None:
-            self._taken_in(batch, batch.chunk, segment)
+            batch.chunk.note_in(segment, batch.offset)
+            self.chunk = None
         if self.full is not None and self._where.set_aside():
             self.full = None
         if batch.carry is not None:
@@ -485,13 +490,13 @@ class LogStore:
             self.trim_soon = True
 
     def failed(self, batch: Batch, error: OSError) -> None:
-        """A batch is not on the disk: its blocks are gone, and those that were put since. Its moves wait. Until the next one succeeds
-        nothing can be put.
+        """A batch is not on the disk: its blocks are gone, and those that were put since. Its moves wait, and blocks that members were
+        given before. Until the next one succeeds nothing can be put.
         """
         self._pending = self.carry = None
         for queue in self._touched():
             queue.give_up()
-        for queue, block in batch.blocks:
+        for queue, block in reversed(batch.blocks):
             queue.gone(block)
         for queue, moves in batch.moves:
             queue.moves[:0] = moves
@@ -512,8 +517,7 @@ class LogStore:
         """Where nothing is left to be written, no commit tells that the disk has room again."""
         if self.full is not None and self._pending is None and not self.dirty:
             with suppress(OSError):
-                if self._where.set_aside():
-                    self.full = None
+                self.full = None if self._where.set_aside() else self.full
 
     # ---- segments that nobody needs
 

@@ -92,6 +92,17 @@ class Chunk:
         self.placed = {(one.to, one.first): one.place._replace(segment=segment, offset=begin + one.place.offset) for one in self.blocks}
         return [frame(commit, head, self.size), *self.bodies]
 
+    def note_in(self, segment: Segment, offset: int) -> None:
+        """It is on the disk, in a commit that begins at this offset of a segment."""
+        for one in self.blocks:
+            segment.note(one.to, one.first, one.first + one.length - 1)
+            if one.carried:
+                segment.marks_of(one.to).carry(one.first, one.first + one.length - 1, offset + self.behind)
+            else:
+                segment.marks_of(one.to).put(one.first, one.at, offset + self.behind)
+        for to, low, high in self.moved:
+            segment.note(to, low, high)
+
 
 class Copy:
     """See the module. where: the segments. found: those that there are, by number; more may come. until: where to stop for now.

@@ -63,6 +63,7 @@ class Arrivals:
         self._keeping = keeping
         self._put = put
         self._serial = 0
+        self._over: list[bytes] = []  # keys of parcels that the log has: the store is told with the next ones, or soon
         self._waiting: dict[str, deque[Kept]] = {}  # queue -> parcels that find no room, in order
         self.unsettled = 0
 
@@ -89,8 +90,7 @@ class Arrivals:
         if expiry is not None and expiry != post.expiry:
             post = post._replace(expiry=max(1, expiry))
             body = wire.encode(post)
-        self._serial += 1
-        kept = Kept(self._serial.to_bytes(8, "big"), post)
+        kept = self._kept(post)
         self._keeping.put_parcel(ARRIVED, kept.key, body)
         self._take(kept)
 
@@ -99,10 +99,14 @@ class Arrivals:
 
         Before that the log must not have it: if the batch is lost, the client sends the message again, under another number.
         """
-        self._serial += 1
-        kept = Kept(self._serial.to_bytes(8, "big"), post)
+        kept = self._kept(post)
         self._keeping.put_parcel(ARRIVED, kept.key, wire.encode(post))
         self._keeping.when_kept(partial(self._take, kept))
+
+    def _kept(self, post: wire.PutPost) -> Kept:
+        self._forget()
+        self._serial += 1
+        return Kept(self._serial.to_bytes(8, "big"), post)
 
     def _take(self, kept: Kept) -> None:
         line = self._waiting.get(kept.post.name)
@@ -129,11 +133,18 @@ class Arrivals:
         return True
 
     def _done(self, kept: Kept) -> None:
-        self._keeping.put_parcel(ARRIVED, kept.key, None)
-        self._keeping.when_kept(self._settled)
+        self._over.append(kept.key)
 
-    def _settled(self) -> None:
-        self.unsettled -= 1
+    def _forget(self) -> None:
+        """What the log has need not be in the store any more."""
+        if self._over:
+            for key in self._over:
+                self._keeping.put_parcel(ARRIVED, key, None)
+            self._keeping.when_kept(partial(self._settled, len(self._over)))
+            self._over.clear()
+
+    def _settled(self, count: int) -> None:
+        self.unsettled -= count
 
     def _again(self, kept: Kept) -> None:
         self.unsettled -= 1
@@ -157,7 +168,8 @@ class Arrivals:
         return list(self._waiting)
 
     def look(self) -> None:
-        """Try again what found no room."""
+        """Try again what found no room; forget what is settled."""
+        self._forget()
         for name in list(self._waiting):
             line = self._waiting.pop(name)
             while line and self._try(line.popleft()):

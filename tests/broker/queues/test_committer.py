@@ -6,9 +6,12 @@ import asyncio
 import threading
 from pathlib import Path
 
-from mqmesh.broker.queues.committer import LONE, STALL, Committer
+from mqmesh.broker.queues.committer import LONE, STALL, Committer, Then
 from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.core.states import Subscriber
+from mqmesh.broker.queues.core.stock import Move
 from mqmesh.broker.queues.log.batch import Batch
 from mqmesh.broker.queues.log.store import LogStore
 
@@ -50,3 +53,92 @@ async def test_one_commit_that_takes_long_leaves_the_next_ones_in_the_loop(tmp_p
     assert await commits(2) == [True, False]
     committer.close()
     store.close()
+
+
+class Broken(LogStore):
+    """A log whose disk can fail."""
+
+    broken = False
+
+    def write(self, batch: Batch) -> None:
+        if self.broken:
+            raise OSError(28, "no space")
+        super().write(batch)
+
+
+def opened(folder: Path) -> tuple[Broken, Queue]:
+    store = Broken(folder, "os")
+    store.open(lambda name: Rules(early=True), 1)
+    return store, store.queue("inbox", Rules(early=True))
+
+
+def payloads_of(queue: Queue) -> list[list[bytes] | None]:
+    return [block.payloads for block in queue.blocks.values()]
+
+
+def test_members_are_given_early_messages_before_the_log_has_them(tmp_path: Path) -> None:
+    store, queue = opened(tmp_path)
+    member = queue.join("bank")
+    queue.put([b"x"], Meta("shop", parcel=b"1" * 12), 1, early=True)
+    queue.put([b"y"], Meta("shop"), 1)
+    queue.give_early(2)
+    (taken,) = queue.take(member, 10, 2)
+    assert (taken.part.block.payloads, taken.part.block.first) == ([b"x"], 1)
+    queue.settle(member, taken.part, 0, 1, Subscriber.DONE, 3)  # before the log knows of it
+    batch = store.gather(4)
+    assert batch is not None
+    store.write(batch)
+    store.applied(batch, 5)
+    assert payloads_of(queue) == [[b"y"]]
+    assert taken.part.block.payloads is None
+    assert store.bodies.resident == 1
+    store.close()
+    store, queue = opened(tmp_path)
+    assert [queue.next, *queue.blocks] == [3, 2]
+    assert store.parcels == {b"1" * 12}
+    assert [move.state for move in store_history(store, queue, 1)][-1] == Subscriber.DONE
+    store.close()
+
+
+def store_history(store: LogStore, queue: Queue, position: int) -> list[Move]:
+    steps = store.history(queue, position)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value[1]  # type: ignore[no-any-return]
+
+
+def test_what_waits_for_early_messages_waits_until_a_commit_succeeds(tmp_path: Path) -> None:
+    """They stand elsewhere: a commit that fails is not their end, and they are not put again."""
+    store, queue = opened(tmp_path)
+    store.eager = False
+    heard: list[str | None] = []
+    committer = Committer(store, lambda run, *words: run(*words), lambda: 1, lambda error: None)
+    committer._work = Now(committer)  # type: ignore[assignment]
+    queue.put([b"x"], Meta("shop", parcel=b"1" * 12), 1, early=True)
+    queue.give_early(1)
+    committer.early.waiting.append(Then(heard.append))
+    store.broken = True
+    committer.begin()
+    assert not heard
+    assert store.full is not None
+    store.broken, committer._retry_at = False, 0.0
+    committer.begin()
+    assert heard == [None]
+    assert payloads_of(queue) == [[b"x"]]
+    store.close()
+    store, queue = opened(tmp_path)
+    assert list(queue.blocks) == [1]
+    store.close()
+
+
+class Now:
+    """A thread that writes at once."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+
+    def put(self, batch: Batch | None) -> None:
+        if batch is not None:
+            self._committer._finish(batch, *self._committer._write(batch))
