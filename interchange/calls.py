@@ -164,6 +164,8 @@ class Call:
 def seen(step: Step, access: Mapping[str, Access], message: Message) -> frozenset[str] | None:
     """The parts of a message that the service of a step may see; None: all."""
     service, visible = step.to.service, step.to.visible
+    if visible is None and not access:
+        return None
     names = {BODY, *(one.name for one in message.attachments)}
     found = {name for name in names if (visible is None or name in visible) and _may(access.get(name, Access()).see, service)}
     return None if found == names else frozenset(found)

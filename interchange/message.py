@@ -188,10 +188,12 @@ def read_header(fields: object, posted: bool = True) -> Header:
         if key not in _POSTED and (posted or key != "context"):
             raise wrong("header", key, f"it has {', '.join(sorted(_POSTED))}")
     kind = _kind(fields.get("kind"))
-    texts = {name: read_text(fields.get(name, ""), name, LONGEST_HANDLE if name == "handle" else LONGEST_TEXT) for name in _TEXTS}
+    said = [name for name in _TEXTS if name in fields]
+    texts = {name: read_text(fields[name], name, LONGEST_HANDLE if name == "handle" else LONGEST_TEXT) for name in said}
     for name, form in (("session", _SESSION), ("call", _ID), ("hop", _ID)):
-        if texts[name] and not form.match(texts[name]) and not (name == "session" and texts[name] == NEW_SESSION and kind in NEW):
-            raise wrong(name, texts[name], f"give {32 if form is _SESSION else 16} hexadecimal digits, lower case")
+        text = texts.get(name)
+        if text and not form.match(text) and not (name == "session" and text == NEW_SESSION and kind in NEW):
+            raise wrong(name, text, f"give {32 if form is _SESSION else 16} hexadecimal digits, lower case")
     duplicate = fields.get("possible_duplicate", False)
     if not isinstance(duplicate, bool):
         raise wrong("possible_duplicate", duplicate, "give true or false")
@@ -201,12 +203,12 @@ def read_header(fields: object, posted: bool = True) -> Header:
     header = Header(
         kind,
         service_name(fields.get("sender"), "sender"),
-        _declarations(fields.get("recipients", []), "recipients", MOST_RECIPIENTS),
-        _declarations(fields.get("services", []), "services", MOST_SERVICES),
+        _declarations(fields["recipients"], "recipients", MOST_RECIPIENTS) if "recipients" in fields else (),
+        _declarations(fields["services"], "services", MOST_SERVICES) if "services" in fields else (),
         possible_duplicate=duplicate,
         expires=expires,
-        access=_access(fields.get("access", {})),
-        context=read_texts(fields.get("context", {}), "context"),
+        access=_access(fields["access"]) if "access" in fields else {},
+        context=read_texts(fields["context"], "context") if "context" in fields else {},
         **texts,
     )
     _complete(header)
@@ -223,9 +225,10 @@ def _complete(header: Header) -> None:
         raise wrong("expires", header.expires, "a response has none: its request's holds (give no expiry)")
     if header.kind is Kind.ERROR and not header.code:
         raise wrong("code", "", "an error says which")
-    names = [one.service for one in header.recipients]
-    if len(set(names)) != len(names):
-        raise wrong("recipients", names, "name each recipient once")
+    if len(header.recipients) > 1:
+        names = [one.service for one in header.recipients]
+        if len(set(names)) != len(names):
+            raise wrong("recipients", names, "name each recipient once")
 
 
 def _declared(one: Declaration) -> dict[str, Any]:

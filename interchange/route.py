@@ -155,6 +155,7 @@ class Calculation:
     now: time of the post.
     has: what the connection of the post had: `tls`, `password`, `certificate`.
     content: the message's parts, as rules see them; left out, they are those of `message`.
+    ruled: whether a service has rules for it, or is to be asked when the message comes to it.
     `trace` gets each evaluation, for `explain.py`, if it is set to a list.
     NeedsValues comes through: `extract` the values elsewhere, and calculate anew with `Content(message, known)`.
     """
@@ -164,6 +165,7 @@ class Calculation:
     ) -> None:
         self.order: list[Invocation] = []
         self.trace: list[tuple[Invocation, RuleSet, Values]] | None = None
+        self.ruled = False
         self._services = services
         self._header = message.header
         self._now = now
@@ -255,6 +257,7 @@ class Calculation:
             self._services.check_reaches(frame.invoker, service)
             self._check_needs(service)
         if self._services.routing(service).dynamic and not frame.proven:
+            self.ruled = True
             self._note(Invocation(frame.role, frame.chain, waits=True))
             steps.append(self._step(frame, state, dynamic=True))
         else:
@@ -266,6 +269,7 @@ class Calculation:
         rules = routing.script.of(frame.role)
         fired: list[Rule] = []
         if rules.rules or self.trace is not None:
+            self.ruled = True
             values = rules.values(self._content, self._seen(frame, state), self._budget)
             fired = rules.fired(values) if rules.rules else []
         self._note(Invocation(frame.role, frame.chain, tuple(rule.name for rule in fired), routing.revision))

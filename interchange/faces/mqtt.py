@@ -41,11 +41,20 @@ EXPIRES = "expires"
 HOP = re.compile(rb"[0-9a-f]{16}")
 PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 SECOND = 1000
+REPLY = encode_properties({Property.RESPONSE_TOPIC: POST}) + bytes((Property.CORRELATION_DATA,))
+OFTEN = ("kind", "sender", "recipient")  # the same texts in many messages
 LONGEST = 16_000  # characters of a user property: its bytes are counted in 16 bits
 
 
-def read(payload: bytes, properties: PublishProperties | None, version: int, sender: Callable[[object], str], now: int) -> Message:
-    """What a client has posted. sender: the service that posts, by what the header says of it. Raises Refusal."""
+def read(
+    payload: bytes,
+    properties: PublishProperties | None,
+    version: int,
+    sender: Callable[[object], str],
+    now: int,
+    has: frozenset[str] = frozenset(),
+) -> Message:
+    """What a client has posted. sender: the service that posts, by what the header says of it. has: see `Message`. Raises Refusal."""
     if version != 5 or (properties is not None and properties.content_type == ENVELOPE):
         fields, body, attachments = envelope.read(payload)
     else:
@@ -53,7 +62,7 @@ def read(payload: bytes, properties: PublishProperties | None, version: int, sen
     if properties is not None and properties.expiry is not None:
         fields.setdefault("expires", now + SECOND * properties.expiry)
     fields["sender"] = sender(fields.get("sender"))
-    return Message(read_header(fields), body, attachments)
+    return Message(read_header(fields), body, attachments, has)
 
 
 def _fields(properties: PublishProperties | None) -> dict[str, Any]:
@@ -104,11 +113,18 @@ def written(message: Message, as_json: bool) -> tuple[bytes, bytes]:
         payload = message.body.data
         if message.body.content_type:
             found[Property.CONTENT_TYPE] = message.body.content_type
+    block = encode_properties(found) if found else b""
     if header.kind is Kind.REQUEST:
-        found[Property.RESPONSE_TOPIC] = POST
-        found[Property.CORRELATION_DATA] = header.hop.encode()
-    said = [_name_of(name) + write_string(value, "User Property") for name, value in pairs if len(value) <= LONGEST]
-    return payload, encode_properties(found) + b"".join(said)
+        block += REPLY + write_string(header.hop, "Correlation Data")
+    said = [_said_often(name, value) if name in OFTEN else _said_once(name, value) for name, value in pairs if len(value) <= LONGEST]
+    return payload, block + b"".join(said)
+
+
+def _said_once(name: str, value: str) -> bytes:
+    return _name_of(name) + write_string(value, "User Property")
+
+
+_said_often = lru_cache(4096)(_said_once)
 
 
 @lru_cache(64)

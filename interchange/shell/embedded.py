@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import secrets
 import sqlite3
 import time
 from collections.abc import Callable
@@ -38,7 +37,7 @@ from ..correlation.questions import read_question
 from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
 from ..explain import explained
 from ..faces import mqtt
-from ..identifiers import Identifiers, first_count
+from ..identifiers import Digits, Identifiers, first_count
 from ..message import Header, Kind, Message
 from ..quota import Quota
 from ..refusals import Code, Refusal
@@ -121,7 +120,7 @@ class Interchange:
             kept = self._keeping.read()
             born = first_count(self.now())
             self._born, last = kept.counts or (born, born - 1)  # nothing of before its birth, which an earlier life may have issued
-            ids = Identifiers(home, last, partial(secrets.token_hex, 8))
+            ids = Identifiers(home, last, Digits().next)
             ended = int(1000 * self._settings.retention)
             routes = RuleRoutes(lambda: self.registry, self._has_room)
             quota = Quota(self._settings.open, self._settings.open_bytes)
@@ -245,14 +244,15 @@ class Interchange:
     def _posted(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Take what a client posts: for each message why it is refused; None: it is not."""
         refusals: list[str | None] = []
+        told = partial(self._tell, connection, properties)
+        sender, has = partial(self._sender, connection.user), self._has(connection)
         for payload in run.payloads:
-            told = partial(self._tell, connection, *reply_to(connection, properties, ANSWER))
             answer: dict[str, Any] | None
             try:
                 if (owes := self._guard.owes(connection.user, connection.client_id)) is not None:
                     raise Refusal(Code.SUSPENDED, owes)
-                message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
-                answer = self._decide_somewhere(replace(message, has=self._has(connection)), told)
+                message = mqtt.read(bytes(payload), properties, connection.version, sender, self.now(), has)
+                answer = self._decide_somewhere(message, told)
                 refusals.append(None)
             except Refusal as refusal:
                 answer = dict(refusal.fields())
@@ -302,7 +302,8 @@ class Interchange:
         if limit is not None:
             self._limits.check(sender, limit, now)
         verdict = self.exchange.post(message, now, vouched, self.registry.identified(message))
-        self._journalled(partial(noting.posted, message=message, verdict=verdict, owner=self.registry.owner(sender)))
+        if self._context.journal is not None:
+            self._journalled(partial(noting.posted, message=message, verdict=verdict, owner=self.registry.owner(sender)))
         if limit is not None:
             self._limits.count(sender, now)
         self._carry_out()
@@ -327,13 +328,15 @@ class Interchange:
             self._outbox.deliver(Deliver(header.sender, Message(replace(error, code=refusal.code.value, reason=refusal.what))))
             self.wait()
 
-    def _tell(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, Any]) -> None:
+    def _tell(self, connection: Connection, properties: PublishProperties | None, answer: dict[str, Any]) -> None:
         """Tell a poster what became of a post, when that is kept; only itself, if it listens."""
-        self._keeping.when_kept(partial(self._answer, connection, topic, block, answer))
+        self._keeping.when_kept(partial(self._answer, connection, properties, answer))
 
-    def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, Any]) -> None:
-        text = json.dumps(answer, separators=(",", ":")).encode()
-        for target in own_targets(self._router, connection, topic):
+    def _answer(self, connection: Connection, properties: PublishProperties | None, answer: dict[str, Any]) -> None:
+        topic, block = reply_to(connection, properties, ANSWER)
+        targets = own_targets(self._router, connection, topic)
+        text = json.dumps(answer, separators=(",", ":")).encode() if targets else b""
+        for target in targets:
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def _explained(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
@@ -344,7 +347,7 @@ class Interchange:
         refusals: list[str | None] = []
         mine = {one.partition("/")[0] for one in self.registry.of(connection.user)}
         for payload in run.payloads:
-            told = partial(self._answer, connection, *reply_to(connection, properties, ANSWER))
+            told = partial(self._answer, connection, properties)
             try:
                 message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
                 message = replace(message, has=self._has(connection))
@@ -360,7 +363,7 @@ class Interchange:
         assert self._correlation is not None
         refusals: list[str | None] = []
         for payload in run.payloads:
-            told = partial(self._answer, connection, *reply_to(connection, properties, ANSWER))
+            told = partial(self._answer, connection, properties)
             try:
                 mine = sorted({one.partition("/")[0] for one in self.registry.of(connection.user)})
                 if not mine:
@@ -383,8 +386,9 @@ class Interchange:
                     self._noted(action.call, action.value)
             else:
                 self._outbox.deliver(action)
-                owner = self.registry.owner(action.message.header.sender)
-                self._journalled(partial(noting.delivered, one=action, owner=owner))
+                if self._context.journal is not None:
+                    owner = self.registry.owner(action.message.header.sender)
+                    self._journalled(partial(noting.delivered, one=action, owner=owner))
         self._keeping.put_counts(self._born, self.exchange.ids.last)
         self.wait()
 
@@ -393,7 +397,7 @@ class Interchange:
         if self._correlation is not None:
             self._correlation.note(id, value)
         call = self.exchange.calls.get(id)
-        if call is not None and call.ended:
+        if call is not None and call.ended and self._context.journal is not None:
             self._journalled(partial(noting.ended, call=call, packed=value, owner=self.registry.owner(call.header.sender)))
 
     def _journalled(self, note: Callable[[Recorder], None]) -> None:
