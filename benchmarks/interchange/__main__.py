@@ -3,7 +3,8 @@
     python -m benchmarks.interchange --exchanges 5000 --at-once 64
     python -m benchmarks.interchange --only one,sites --repeat 3
 
-    plain       no interchange: the request to a topic of the responder, the response to the Response Topic
+    plain       no interchange: the request to a topic of the responder, the response to the Response Topic, both with QoS 1
+    kept        the same with QoS 2: each message is on the disk before it is delivered, as in an inbox
     one         two services at one broker
     transit     a third service on the way
     sites       two services at two sites
@@ -11,7 +12,8 @@
     rabbitmq    RPC over quorum queues of RabbitMQ
     nats        a service of NATS, which keeps everything in memory
 
-With MQTT all have QoS 1, sessions that are kept, and a store that is synced. Latency is from PUBLISH of the request until the response has
+With MQTT all have sessions that are kept, and a store that is synced. A message of QoS 1 whose recipient acknowledges it at once is never
+written: its publisher would send it again. Latency is from PUBLISH of the request until the response has
 come, with one exchange at a time; the processor's time is that of the brokers or servers.
 """
 
@@ -42,9 +44,9 @@ def over_interchange(options: argparse.Namespace, name: str, names: list[str], t
         measure(name, partial(mqtt.over_interchange, ports[0], ports[-1], transit, BODY), processes, options)
 
 
-def plain(options: argparse.Namespace) -> None:
+def plain(options: argparse.Namespace, name: str, qos: int) -> None:
     with brokers(["porto"], options.python) as (ports, processes):
-        measure("plain", partial(mqtt.plain, ports[0], BODY), processes, options)
+        measure(name, partial(mqtt.plain, ports[0], BODY, qos), processes, options)
 
 
 def beside(options: argparse.Namespace, name: str, exchanges: Callable[..., Coroutine[object, object, tuple[float, list[float]]]]) -> None:
@@ -60,7 +62,8 @@ def beside(options: argparse.Namespace, name: str, exchanges: Callable[..., Coro
 
 
 ROWS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "plain": plain,
+    "plain": partial(plain, name="plain", qos=1),
+    "kept": partial(plain, name="kept", qos=2),
     "one": partial(over_interchange, name="one", names=["porto"]),
     "transit": partial(over_interchange, name="transit", names=["porto"], transit=True),
     "sites": partial(over_interchange, name="sites", names=["porto", "lyon"]),

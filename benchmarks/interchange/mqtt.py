@@ -10,7 +10,7 @@ from mqmesh.base.interchange import INBOX, POST
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.decode import decode
 from mqmesh.mqtt.framing import Framer
-from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Subscription
+from mqmesh.mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 
 SHOP, BANK, MAP = "shop/orders", "bank/credit", "map/ids"
@@ -21,8 +21,8 @@ ON_THE_WAY = [*REQUEST, ("service", MAP)]
 class Party(asyncio.Protocol):
     """One of the two clients. taken: gets each message."""
 
-    def __init__(self, name: str, topic: str) -> None:
-        self._name, self._topic = name, topic
+    def __init__(self, name: str, topic: str, qos: int = 1) -> None:
+        self._name, self._topic, self._qos = name, topic, qos
         self._framer = Framer()
         self._number = 0
         self.ready = asyncio.get_running_loop().create_future()
@@ -30,7 +30,7 @@ class Party(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self.send(Connect(self._name, 5, False, 0, properties={Property.SESSION_EXPIRY_INTERVAL: 3600}))
+        self.send(Connect(self._name, 5, True, 0, properties={Property.SESSION_EXPIRY_INTERVAL: 3600}))
 
     def data_received(self, data: bytes) -> None:
         out: list[object] = []
@@ -38,9 +38,14 @@ class Party(asyncio.Protocol):
             packet = decode(first, body, 5)
             if isinstance(packet, Publish):
                 self.taken(packet)
-                out.append(Puback(packet.packet_id))
+                out.append(Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id))
+            elif isinstance(packet, Pubrec):
+                assert packet.reason < 0x80, packet
+                out.append(Pubrel(packet.packet_id))
+            elif isinstance(packet, Pubrel):
+                out.append(Pubcomp(packet.packet_id))
             elif isinstance(packet, Connack):
-                out.append(Subscribe(1, [Subscription(self._topic, 1)]))
+                out.append(Subscribe(1, [Subscription(self._topic, self._qos)]))
             elif isinstance(packet, Suback):
                 assert packet.reasons[0] < 0x80, packet
                 self.ready.set_result(None)
@@ -57,7 +62,7 @@ class Party(asyncio.Protocol):
 
     def post(self, topic: str, body: bytes, properties: dict[int, object]) -> None:
         self._number = self._number % 60_000 + 2
-        self.send(Publish(topic, body, 1, packet_id=self._number, properties=properties))
+        self.send(Publish(topic, body, self._qos, packet_id=self._number, properties=properties))
 
 
 async def over_interchange(
@@ -72,16 +77,16 @@ async def over_interchange(
     return await _exchange(shop, lambda: shop.post(POST, body, about), count, at_once)
 
 
-async def plain(port: int, body: bytes, count: int, at_once: int) -> tuple[float, list[float]]:
+async def plain(port: int, body: bytes, qos: int, count: int, at_once: int) -> tuple[float, list[float]]:
     """The same without an interchange: to a topic of the responder, and back to the Response Topic."""
-    shop, bank = await party(port, "answers/shop"), await party(port, "bank")
+    shop, bank = await party(port, "answers/shop", qos), await party(port, "bank", qos)
     bank.taken = _answering(bank, [])
     about: dict[int, object] = {Property.RESPONSE_TOPIC: "answers/shop", Property.CORRELATION_DATA: b"1"}
     return await _exchange(shop, lambda: shop.post("bank", body, about), count, at_once)
 
 
-async def party(port: int, topic: str) -> Party:
-    _, made = await asyncio.get_running_loop().create_connection(lambda: Party(topic, topic), "127.0.0.1", port)
+async def party(port: int, topic: str, qos: int = 1) -> Party:
+    _, made = await asyncio.get_running_loop().create_connection(lambda: Party(topic, topic, qos), "127.0.0.1", port)
     await made.ready
     return made
 
