@@ -252,7 +252,7 @@ class Interchange:
                 if (owes := self._guard.owes(connection.user, connection.client_id)) is not None:
                     raise Refusal(Code.SUSPENDED, owes)
                 message = mqtt.read(bytes(payload), properties, connection.version, sender, self.now(), has)
-                answer = self._decide_somewhere(message, told)
+                answer = self._decide_somewhere(message, told, connection, properties)
                 refusals.append(None)
             except Refusal as refusal:
                 answer = dict(refusal.fields())
@@ -281,14 +281,17 @@ class Interchange:
             noting.refused(self._context.journal, connection, refusal, size)
         log.info("event=post-refused code=%s client=%s user=%s text=%s", refusal.code, *who, quoted(refusal.what[:200]))
 
-    def _decide_somewhere(self, message: Message, told: Told) -> dict[str, Any] | None:
+    def _decide_somewhere(
+        self, message: Message, told: Told, connection: Connection, properties: PublishProperties | None
+    ) -> dict[str, Any] | None:
         """Decide about a message, or have its home do so: what its poster is told now. Raises Refusal."""
         try:
             return self.decide(message)
         except Elsewhere as elsewhere:
             if self._homes is None:
                 raise Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}, and this broker is in no mesh") from None
-            answer = self._homes.hand(message, elsewhere, told)
+            listens = bool(own_targets(self._router, connection, reply_to(connection, properties, ANSWER)[0]))
+            answer = self._homes.hand(message, elsewhere, told, listens)
             self.wait()
             return answer
 

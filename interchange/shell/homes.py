@@ -2,7 +2,7 @@
 
     kind                 from, to        what
     interchange/post     entry, home     a message about a call of that home, whose sender the entry has proved
-    interchange/verdict  home, entry     what became of it
+    interchange/verdict  home, entry     what became of it, if the client would hear it
     interchange/ask      entry, home     may a service begin a call in a session of that home?
     interchange/said     home, entry     the session, or why not
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.interchange")
 
 POST, VERDICT, ASK, SAID = "interchange/post", "interchange/verdict", "interchange/ask", "interchange/said"
+NOBODY = b""  # in place of a token: nobody waits for the verdict
 MOST_PENDING = 100_000  # posts whose verdict of another home is awaited
 Told = Callable[[dict[str, Any]], None]
 
@@ -86,9 +87,12 @@ class Homes:
 
     # The entry's side
 
-    def hand(self, message: Message, elsewhere: Elsewhere, told: Told) -> dict[str, Any] | None:
-        """Have another home decide. told: gets what the poster is told; what is returned is told at once. Raises Refusal."""
-        home, token = elsewhere.home, secrets.token_bytes(12)
+    def hand(self, message: Message, elsewhere: Elsewhere, told: Told, listens: bool = True) -> dict[str, Any] | None:
+        """Have another home decide. told: gets what the poster is told; what is returned is told at once. Raises Refusal.
+
+        listens: whether the poster would hear what it is told.
+        """
+        home, token = elsewhere.home, secrets.token_bytes(12) if listens or elsewhere.asks else NOBODY
         here = f"{home} ({self._mesh.node.name(home)})"
         live = bool(self._mesh.node.live() >> home & 1)
         if elsewhere.asks:
@@ -103,7 +107,7 @@ class Homes:
             self._send(home, POST, [token, pack_message(message)])
             if not live:
                 return {"call": message.header.call or message.header.hop, "waits_for": self._mesh.node.name(home)}
-        if len(self._pending) < MOST_PENDING:
+        if token != NOBODY and len(self._pending) < MOST_PENDING:
             self._pending[token] = told
         return None
 
@@ -170,9 +174,11 @@ class Homes:
             answer = self._here.decide(unpack_message(packed))
         except Refusal as refusal:
             answer = dict(refusal.fields())
+            log.info("event=post-refused code=%s origin=%d text=%s", refusal.code, origin, quoted(refusal.what[:200]))
         except Elsewhere as elsewhere:
             answer = dict(Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}").fields())
-        self._send(origin, VERDICT, [token, answer], must=True)
+        if token != NOBODY:
+            self._send(origin, VERDICT, [token, answer], must=True)
 
     def _asked(self, origin: int, body: list[Any]) -> None:
         token, service, session, call = body

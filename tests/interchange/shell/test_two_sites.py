@@ -6,10 +6,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
-from mqmesh.base.interchange import INBOX
+from mqmesh.base.interchange import INBOX, POST
 from mqmesh.interchange.exchange import Elsewhere
 from mqmesh.interchange.identifiers import home_of
 from mqmesh.interchange.message import Message, read_header
+from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from support.broker_site import until
 from support.interchange_http import Web
@@ -215,3 +216,23 @@ async def test_http_at_either_site(tmp_path: Path) -> None:
         assert await porto.settle(acknowledge=[again["lease"]]) == []
         (response,) = await lyon.poll("shop/orders")
         assert (response["body"], response["call"]) == ("!", told.body["call"])
+
+
+async def test_a_home_tells_only_who_would_hear_it(tmp_path: Path) -> None:
+    """A responder as MQTT 5 describes it has no Response Topic, and listens to no answers."""
+    async with TwoSites(tmp_path) as sites:
+        porto, lyon = sites.sites["porto"], sites.sites["lyon"]
+        shop, bank = await porto.service("shop/orders"), Service(await lyon.client("bank"), "bank/credit")
+        await bank.client.subscribe("$queue/" + INBOX + "bank/credit", qos=1)
+        told = await shop.post("request", b"?", recipient="bank/credit")
+        await bank.take()
+        mesh = porto.broker.site.mesh
+        assert mesh is not None
+        sent = mesh.peer_messages.counts["sent"]
+        pairs = [("sender", "bank/credit"), ("kind", "response"), ("call", told["call"])]
+        for _ in range(2):  # the second one is refused
+            bank.client.send(Publish(POST, b"!", 1, packet_id=bank.client.next_id(), properties={Property.USER_PROPERTY: pairs}))
+            await bank.client.expect(Puback)
+        assert (await shop.take())[0] == b"!"
+        await shop.client.nothing()
+        assert mesh.peer_messages.counts["sent"] == sent
