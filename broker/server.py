@@ -412,13 +412,18 @@ class Broker:
         return InProcessPair(Connection(self.site, inside=True), protocol, failed)
 
     def connect_for(
-        self, protocol: asyncio.Protocol, peer: tuple[str, int] | None, failed: Callable[[Exception], None], secure: bool = False
+        self,
+        protocol: asyncio.Protocol,
+        peer: tuple[str, int] | None,
+        failed: Callable[[Exception], None],
+        secure: bool = False,
+        speaks: str = "",
     ) -> InProcessPair:
         """Connect a client of this process that acts for somebody else, who logs in and is bounded as any client.
 
-        peer: where that one comes from. failed: see `join`. secure: over TLS.
+        peer: where that one comes from. failed: see `join`. secure: over TLS. speaks: by which protocol.
         """
-        return InProcessPair(self.admission.door(partial(Connection, self.site, serves=CLIENTS))(), protocol, failed, peer, secure)
+        return InProcessPair(self.admission.door(partial(Connection, self.site, serves=CLIENTS))(), protocol, failed, peer, secure, speaks)
 
     def renew_access(self, settings: AccessSettings | None) -> int:
         """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""

@@ -63,7 +63,9 @@ class Step:
 class Hop:
     """One delivery. given, ended: milliseconds since 1970; 0: not yet. acknowledged: the service has said that it has it.
 
-    kind: of the message. size: bytes of its parts, as the service sees them. works: the service is to answer it, and has not.
+    kind: of the message. size: bytes of its parts, as the service sees them.
+    received: the protocol of the post that led to it; empty: the interchange itself has made it, or that is not known.
+    sent: how the service takes it (`Routes.delivery`). works: the service is to answer it, and has not.
     """
 
     id: str
@@ -73,6 +75,8 @@ class Hop:
     acknowledged: int = 0
     kind: str = ""
     size: int = 0
+    received: str = ""
+    sent: str = ""
     works: bool = False
 
 
@@ -217,7 +221,10 @@ def pack(call: Call) -> bytes:
             [_packed(one) for one in branch.back],
             branch.state.value,
             branch.at,
-            [[one.id, one.service, one.given, one.ended, one.acknowledged, one.kind, one.size] for one in branch.hops],
+            [
+                [one.id, one.service, one.given, one.ended, one.acknowledged, one.kind, one.size, one.received, one.sent]
+                for one in branch.hops
+            ],
             None if branch.message is None else pack_message(branch.message),
             branch.code,
             branch.reason,

@@ -119,6 +119,9 @@ class Routes(Protocol):
     def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int) -> tuple[Step, ...]:
         """The steps of a way, of which the one at `at` is next, with what its service's rules make of the message now. Raises Refusal."""
 
+    def delivery(self, service: str) -> str:
+        """How a service takes its messages: `mqtt`, `poll` or `push`; empty: it is not known."""
+
     def refuses_duplicates(self, service: str) -> bool:
         """Whether a service wants a second post with one handle refused."""
 
@@ -236,7 +239,7 @@ class Exchange:
         call = Call(fresh.pop(0), session, posted, now, expires, [Branch(way) for way in ways], identifiers=identifiers)
         self._know(call)
         for branch in call.branches:
-            self._give(call, branch, message, fresh, now)
+            self._give(call, branch, message, message.protocol, fresh, now)
             if not call.request and len(branch.out) == 1:
                 self._arrived(call, branch)
         self._keep(call, now)
@@ -308,10 +311,10 @@ class Exchange:
                 self._step(call, branch, Input.ERROR, fresh, now, refusal.code, refusal.what)
                 return
         if branch.state is State.BACK and branch.at == len(branch.back):
-            self._respond(call, branch, Kind.RESPONSE, following, fresh, now)
+            self._respond(call, branch, Kind.RESPONSE, following, answer.protocol, fresh, now)
             self._arrived(call, branch)
             return
-        self._give(call, branch, following, fresh, now)
+        self._give(call, branch, following, answer.protocol, fresh, now)
         if not call.request and branch.at == len(branch.out) - 1:
             self._arrived(call, branch)
 
@@ -386,10 +389,10 @@ class Exchange:
         else:
             branch.back = self._routes.arrive(known, branch.back, branch.at, now)
 
-    def _give(self, call: Call, branch: Branch, message: Message, fresh: list[str], now: int) -> None:
+    def _give(self, call: Call, branch: Branch, message: Message, received: str, fresh: list[str], now: int) -> None:
         """Deliver to the service of a branch's step. What is still needed of the message is kept."""
         step = branch.step
-        hop = self._hop(call, branch, step.to.service, fresh, now)
+        hop = self._hop(call, branch, step.to.service, fresh, now, received)
         hop.works = True
         self._sessions.begins(hop.service, call.session)
         parts = seen(step, call.header.access, message)
@@ -411,10 +414,10 @@ class Exchange:
         sent = delivered(message, call.header, to, call.session, call.id, hop.id, step.context, **changes)
         self._deliver(hop, sent, expires)
 
-    def _respond(self, call: Call, branch: Branch, kind: Kind, message: Message, fresh: list[str], now: int) -> None:
+    def _respond(self, call: Call, branch: Branch, kind: Kind, message: Message, received: str, fresh: list[str], now: int) -> None:
         """Deliver to the sender: the response, or the error."""
         sender = call.header.sender
-        hop = self._hop(call, branch, sender, fresh, now)
+        hop = self._hop(call, branch, sender, fresh, now, received)
         hop.ended = now
         header = message.header
         changes: dict[str, Any] = {"kind": kind, "sender": branch.recipient, "expires": None, "topic": header.topic or call.header.topic}
@@ -428,10 +431,10 @@ class Exchange:
         hop.kind, hop.size = sent.header.kind.value, sum(len(part.data) for part in (sent.body, *sent.attachments))
         self._actions.append(Deliver(hop.service, sent, expires))
 
-    def _hop(self, call: Call, branch: Branch, service: str, fresh: list[str], now: int) -> Hop:
+    def _hop(self, call: Call, branch: Branch, service: str, fresh: list[str], now: int, received: str = "") -> Hop:
         if branch.hops:
             self._rests(call, branch.hop)
-        hop = Hop(fresh.pop(0), service, now)
+        hop = Hop(fresh.pop(0), service, now, received=received, sent=self._routes.delivery(service))
         branch.hops.append(hop)
         self._hops[hop.id] = (call, branch, hop)
         if service not in call.services:
@@ -466,7 +469,7 @@ class Exchange:
             self._deliver(hop, sent, call.expires)
         elif call.request:
             about = Header(Kind.ERROR, branch.recipient, call=call.id, code=branch.code, reason=reason)
-            self._respond(call, branch, Kind.ERROR, Message(about, Part(b"")), fresh, now)
+            self._respond(call, branch, Kind.ERROR, Message(about, Part(b"")), "", fresh, now)
 
     # What is known
 

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     ACKNOWLEDGE = "acknowledge"  # of a delivery (l. 98, 228)
 
 
+PROTOCOLS = ("mqtt-5", "mqtt-3", "http")
 NEW = (Kind.REQUEST, Kind.NOTIFICATION)  # begin a call; the others refer to one
 
 
@@ -125,12 +126,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of the interchange. has: what the connection of its post had: `tls`, `password`, `certificate` (l. 84, 90)."""
+    """A message of the interchange.
+
+    has: what the connection of its post had: `tls`, `password`, `certificate` (l. 84, 90), and which of `PROTOCOLS` it spoke (l. 250).
+    """
 
     header: Header
     body: Part = Part(b"")
     attachments: tuple[Part, ...] = ()
     has: frozenset[str] = frozenset()
+
+    @property
+    def protocol(self) -> str:
+        """What it was posted by; empty: that is not known, as of a message of an earlier release."""
+        return next((one for one in PROTOCOLS if one in self.has), "")
 
     def part(self, name: str) -> Part | None:
         if name == BODY:

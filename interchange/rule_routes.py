@@ -73,6 +73,10 @@ class RuleRoutes:
             (steps,) = _calculated(Calculation(self._registry(), message, now, message.has), lambda one: [one.arrive(before, at)])  # noqa: B023 - called at once
         return steps
 
+    def delivery(self, service: str) -> str:
+        known = self._registry().services.get(service)
+        return "" if known is None else known.delivery
+
     def refuses_duplicates(self, service: str) -> bool:
         known = self._registry().services.get(service)
         return known is None or known.refuses_duplicates

@@ -11,8 +11,6 @@ What it does not know: the bytes of MQTT, files, members.
 from __future__ import annotations
 
 import logging
-from itertools import count
-from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from ...base.queues import TEMPORARY
@@ -46,7 +44,6 @@ class Publishers:
         self._answers = queues.answers
         self._upkeep = queues.upkeep
         self._now = queues.now
-        self._life, self._parcels = token_bytes(6), count()
         self.early: dict[Queue, None] = {}  # queues with messages that need not wait for the log
 
     def check(self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None) -> list[Refused | None]:
@@ -111,9 +108,7 @@ class Publishers:
         payloads = [bytes(payload) for payload in run.payloads]
         self._check_room(self._store.queues[name], how, payloads, False)
         block = properties.without_expiry if properties is not None else b""
-        self._sites.arrivals.keep(
-            PutPost(self._life + next(self._parcels).to_bytes(6, "big"), name, publisher, user, block, run.expiry, payloads, topic)
-        )
+        self._sites.arrivals.keep(PutPost(self._sites.parcels.next(), name, publisher, user, block, run.expiry, payloads, topic))
         return None, ""
 
     def put_parcel(self, post: PutPost) -> Gate | None:

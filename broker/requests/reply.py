@@ -20,15 +20,19 @@ def reply_to(connection: Connection, properties: PublishProperties | None, witho
 
     without: the topic where the request names none, as it cannot in MQTT 3.1.1, whose answers have no properties either.
     """
-    topic, block = without, b""
+    block = b""
     if connection.version == 5:
         found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
-        if properties is not None and properties.response_topic is not None:
-            topic = properties.response_topic
         if properties is not None and properties.correlation is not None:
             found[Property.CORRELATION_DATA] = properties.correlation
         block = encode_properties(found)
-    return topic.encode(), block
+    return reply_topic(connection, properties, without), block
+
+
+def reply_topic(connection: Connection, properties: PublishProperties | None, without: str) -> bytes:
+    """The topic alone."""
+    said = properties.response_topic if connection.version == 5 and properties is not None else None
+    return (without if said is None else said).encode()
 
 
 def own_targets(router: Router, connection: Connection, topic: bytes) -> list[Any]:

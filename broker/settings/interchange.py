@@ -24,6 +24,7 @@ class InterchangeSettings:
     open, open_bytes: calls of one service that may be open, and their bytes. waiting_bytes: of messages that wait for one inbox.
     http: where its HTTP face listens; None: it has none.
     push_networks: where pushes may go beside public addresses. push_ca: authorities of receivers beside the system's.
+    push_certificate, push_key: what a receiver is shown that asks who pushes.
     """
 
     file: str
@@ -37,6 +38,8 @@ class InterchangeSettings:
     http: HttpAddress | None = None
     push_networks: tuple[Network, ...] = ()
     push_ca: Path | None = None
+    push_certificate: Path | None = None
+    push_key: Path | None = None
 
     @classmethod
     def of(cls, section: Section, folder: Path | None) -> InterchangeSettings:
@@ -57,6 +60,11 @@ class InterchangeSettings:
         settings.push_networks = tuple(_network(section, one) for one in section.strings("push_networks", [], RIGHT))
         if section.has("push_ca"):
             settings.push_ca = section.path_of("push_ca", folder, "give a PEM file of authorities")
+        if section.has("push_certificate") != section.has("push_key"):
+            raise section.error("push_key", "give push_certificate and push_key, or neither")
+        if section.has("push_key"):
+            settings.push_certificate = section.path_of("push_certificate", folder, "give a PEM file of a certificate and its chain")
+            settings.push_key = section.path_of("push_key", folder, "give a PEM file of its private key")
         section.done()
         return settings
 

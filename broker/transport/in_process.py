@@ -31,7 +31,8 @@ class InProcessPair:
     """Connects two protocols. Calls `connection_made` at once, first that of `one`.
 
     failed: called with the exception that `other` has raised. peer: host and port that `one` is told as those of the other end. secure: the
-    other end stands for somebody whom it serves over TLS; `one` is told so as `secure`.
+    other end stands for somebody whom it serves over TLS; `one` is told so as `secure`. speaks: the protocol that it serves them by, told
+    in the same way; "": none.
     """
 
     __slots__ = ("_failed", "_loop", "_pumping", "_soon", "one", "other")
@@ -43,11 +44,12 @@ class InProcessPair:
         failed: Callable[[Exception], None],
         peer: tuple[str, int] | None = None,
         secure: bool = False,
+        speaks: str = "",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._failed = failed
         self._pumping = self._soon = False
-        self.one, self.other = InProcessEnd(self, one, peer, secure), InProcessEnd(self, other)
+        self.one, self.other = InProcessEnd(self, one, peer, secure, speaks), InProcessEnd(self, other)
         self.one.peer, self.other.peer = self.other, self.one
         one.connection_made(self.one)
         other.connection_made(self.other)
@@ -122,8 +124,15 @@ class InProcessEnd(asyncio.Transport):
 
     peer: InProcessEnd
 
-    def __init__(self, pair: InProcessPair, protocol: asyncio.Protocol, peer: tuple[str, int] | None = None, secure: bool = False) -> None:
-        super().__init__({"peername": peer, "secure": secure})
+    def __init__(
+        self,
+        pair: InProcessPair,
+        protocol: asyncio.Protocol,
+        peer: tuple[str, int] | None = None,
+        secure: bool = False,
+        speaks: str = "",
+    ) -> None:
+        super().__init__({"peername": peer, "secure": secure, "speaks": speaks})
         self._pair = pair
         self.protocol = protocol
         self._inbox: deque[bytes | bytearray | memoryview] = deque()

@@ -49,7 +49,8 @@ def _branch(branch: Branch) -> dict[str, Any]:
 def _hop(branch: Branch, hop: Hop) -> dict[str, Any]:
     made: dict[str, Any] = {"hop": hop.id, "service": hop.service, "kind": hop.kind, "size": hop.size, "given": hop.given}
     made["status"] = _hop_status(branch, hop)
-    return made | {key: value for key, value in (("ended", hop.ended), ("acknowledged", hop.acknowledged)) if value}
+    more = {"ended": hop.ended, "acknowledged": hop.acknowledged, "received": hop.received, "sent": hop.sent}
+    return made | {key: value for key, value in more.items() if value}
 
 
 def _hop_status(branch: Branch, hop: Hop) -> str:

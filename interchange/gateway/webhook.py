@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -45,13 +46,21 @@ class Answer(NamedTuple):
 
 
 class Sender:
-    """Posts to receivers. networks: those that policy names. ca: PEM file of authorities beside the system's."""
+    """Posts to receivers.
 
-    def __init__(self, networks: Sequence[Network] = (), ca: str | None = None) -> None:
+    networks: those that policy names. ca: PEM file of authorities beside the system's. certificate, key: PEM files of what a receiver is
+    shown that asks for a certificate (us-9037726, l. 92). Raises OSError.
+    """
+
+    def __init__(
+        self, networks: Sequence[Network] = (), ca: Path | None = None, certificate: Path | None = None, key: Path | None = None
+    ) -> None:
         self._networks = networks
         self._tls = ssl.create_default_context()
         if ca is not None:
             self._tls.load_verify_locations(ca)
+        if certificate is not None:
+            self._tls.load_cert_chain(certificate, key)
         self._names = ThreadPoolExecutor(NAMES, "push-names")
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
 from ...broker.queues.putting import said_inside
 from ...broker.queues.refused import Refused
-from ...broker.requests.reply import own_targets, reply_to
+from ...broker.requests.reply import own_targets, reply_to, reply_topic
 from ...broker.routing.publication import Publication
 from ...broker.server import StartError
 from ...directory.clients import Clients
@@ -267,11 +267,12 @@ class Interchange:
         return self.registry.sender(user, said)
 
     def _has(self, connection: Connection) -> frozenset[str]:
-        """What a connection has, of what services may ask for (`rules.routing.NEEDS`)."""
+        """What a connection has, of what services may ask for (`rules.routing.NEEDS`), and what it speaks."""
         proof = connection.proof.kind if connection.proof is not None else "nothing"
         layers = [connection.transport.get_extra_info(name) for name in ("tls", "secure")]
         secure = connection.address == "unix" or any(layers)
-        return frozenset(["tls"] * secure + ["password" if proof == "token" else proof] * (proof != "nothing"))
+        speaks = connection.transport.get_extra_info("speaks") or ("mqtt-5" if connection.version == 5 else "mqtt-3")
+        return frozenset([speaks] + ["tls"] * secure + ["password" if proof == "token" else proof] * (proof != "nothing"))
 
     def _note(self, connection: Connection, refusal: Refusal, size: int) -> None:
         who = quoted(connection.client_id), quoted(connection.user)
@@ -290,7 +291,7 @@ class Interchange:
         except Elsewhere as elsewhere:
             if self._homes is None:
                 raise Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}, and this broker is in no mesh") from None
-            listens = bool(own_targets(self._router, connection, reply_to(connection, properties, ANSWER)[0]))
+            listens = bool(own_targets(self._router, connection, reply_topic(connection, properties, ANSWER)))
             answer = self._homes.hand(message, elsewhere, told, listens)
             self.wait()
             return answer
@@ -336,9 +337,11 @@ class Interchange:
         self._keeping.when_kept(partial(self._answer, connection, properties, answer))
 
     def _answer(self, connection: Connection, properties: PublishProperties | None, answer: dict[str, Any]) -> None:
+        targets = own_targets(self._router, connection, reply_topic(connection, properties, ANSWER))
+        if not targets:
+            return
         topic, block = reply_to(connection, properties, ANSWER)
-        targets = own_targets(self._router, connection, topic)
-        text = json.dumps(answer, separators=(",", ":")).encode() if targets else b""
+        text = json.dumps(answer, separators=(",", ":")).encode()
         for target in targets:
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
@@ -490,7 +493,7 @@ def _pushing(broker: Broker, settings: InterchangeSettings, put: Put, keeping: K
     try:
         return Pushing(broker, settings, put, keeping, now)
     except OSError as error:
-        raise StartError(f"interchange.push_ca: {error}") from error
+        raise StartError(f"interchange.push_ca, push_certificate, push_key: {error}") from error
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Faces:
     async def _connect(self, login: Login, address: str) -> Line:
         line = Line(login, pings=False)
         host, _, port = address.rpartition(":")
-        self._broker.connect_for(line, (host, int(port)) if port.isdecimal() else None, _failed, self._secure)
+        self._broker.connect_for(line, (host, int(port)) if port.isdecimal() else None, _failed, self._secure, "http")
         return await open_line(line)
 
 

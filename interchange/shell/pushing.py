@@ -36,8 +36,8 @@ class Pushing:
         self._broker = broker
         self._put, self._keeping = put, keeping
         self._site = broker.config.name
-        ca = None if settings.push_ca is None else str(settings.push_ca)
-        self._pushes = Pushes(Sender(settings.push_networks, ca), self._connect, self._put_back, now)
+        sender = Sender(settings.push_networks, settings.push_ca, settings.push_certificate, settings.push_key)
+        self._pushes = Pushes(sender, self._connect, self._put_back, now)
 
     def renew(self, registry: Registry) -> None:
         """Push to the services of a registry from now on."""

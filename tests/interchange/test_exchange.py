@@ -36,6 +36,9 @@ class Ways:
     def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int) -> tuple[Step, ...]:
         return steps
 
+    def delivery(self, service: str) -> str:
+        return "mqtt"
+
     def refuses_duplicates(self, service: str) -> bool:
         return self.strict
 

@@ -39,6 +39,9 @@ class Ways:
     def arrive(self, message: Message, steps: tuple[Step, ...], at: int, now: int = 0) -> tuple[Step, ...]:
         return steps
 
+    def delivery(self, service: str) -> str:
+        return "mqtt"
+
     def refuses_duplicates(self, service: str) -> bool:
         return True
 

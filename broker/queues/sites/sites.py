@@ -13,7 +13,6 @@ What it does not know: what a state allows, when something is on the disk.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +29,7 @@ from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
 from .guests import Guest, PullGuest
 from .homes import Homes, home_of
-from .keeping import BACK, Keeping
+from .keeping import BACK, Keeping, Parcels
 
 if TYPE_CHECKING:
     from ....mesh.node.actions import Event
@@ -110,6 +109,7 @@ class Sites:
     def __init__(self, context: Context, own: Collection[str], here: Here, put: Put, changed: Callable[[set[str]], None]) -> None:
         self.context = context
         self.keeping = Keeping()
+        self.parcels = Parcels()
         self.homes = Homes(own, self.keeping)
         self.arrivals = Arrivals(self.keeping, put)
         self.asking = Asking(context)
@@ -316,7 +316,7 @@ class Sites:
             persistence.need_commit()
         payloads = [bytes(payload) for payload in run.payloads]
         block = properties.without_expiry if properties is not None else b""
-        post = wire.PutPost(secrets.token_bytes(12), name, publisher, user, block, run.expiry, payloads)
+        post = wire.PutPost(self.parcels.next(), name, publisher, user, block, run.expiry, payloads)
         try:
             taken = self.posts.send(1 << home, wire.PUT, wire.encode(post), expiry=run.expiry)
         except UsageError as error:

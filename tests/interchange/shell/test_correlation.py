@@ -12,6 +12,7 @@ from mqmesh.broker.auth.passwords import change
 from mqmesh.interchange.correlation import tables
 from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import until
+from support.interchange_http import Web
 from support.interchange_site import InterchangeSite, Service
 
 from .test_two_sites import TwoSites
@@ -94,6 +95,7 @@ async def test_a_call_is_told_with_its_hops(tmp_path: Path) -> None:
         assert (branch["state"], branch["route"]) == ("answered", [{"service": "bank/credit", "revision": 0}])
         hops = [(one["service"], one["kind"], one["size"], one["status"]) for one in branch["hops"]]
         assert hops == [("bank/credit", "request", 21, "completed"), ("shop/orders", "response", 3, "completed")]
+        assert [(one["received"], one["sent"]) for one in branch["hops"]] == [("mqtt-5", "mqtt")] * 2
         [seen] = (await ask(bank, call=told["call"]))["calls"]
         assert not {"handle", "identifiers"} & seen.keys(), "they are the shop's own"
 
@@ -200,3 +202,19 @@ async def test_a_session_is_told_from_any_site(tmp_path: Path) -> None:
         await until(lambda: not porto.node.live() & 1 << 2)
         answer = await ask(shop, session=first["session"])
         assert (calls(answer), answer["missing"]) == ([first["call"]], {"lyon": "out of reach"})
+
+
+async def test_a_hop_says_by_which_protocol_it_was_posted(tmp_path: Path) -> None:
+    services = SERVICES + 'delivery = "poll"\n'
+    async with InterchangeSite(tmp_path, services.replace('"shop"', '"*"'), interchange='http = "http://127.0.0.1:0"') as site:
+        assert site.inside.faces is not None
+        web = Web(site.inside.faces.url)
+        told = await web.post({"kind": "request", "sender": "shop/orders", "recipients": ["map/ids"], "body": "?"})
+        assert told.status == 200, told
+        shop = await site.service("shop/orders")
+        [found] = (await ask(shop, call=told.body["call"]))["calls"]
+        assert [(one["received"], one["sent"]) for one in found["recipients"][0]["hops"]] == [("http", "poll")]
+        await shop.post("cancel", call=told.body["call"])
+        [found] = (await ask(shop, call=told.body["call"]))["calls"]
+        hops = found["recipients"][0]["hops"]
+        assert [one.get("received") for one in hops] == ["http", None], "the interchange itself tells of a cancel"
