@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -496,12 +496,19 @@ class Stores:
         """Have something go when everything of a queue so far is on the disk."""
         self.committer(queue).after(waiting)
 
-    def trimming(self, now: int, soon: bool) -> Iterator[None]:
-        """Let go of what nobody needs, a piece of work at a time. soon: of stores only of which a segment may go."""
+    @property
+    def newest(self) -> dict[str, int]:
+        """The last segment of each store: what is put from now on is in it, or in a later one."""
+        return {kind: max(store.segments, default=0) for kind, store in self.here.items()}
+
+    def trimming(self, now: int, soon: bool, before: Mapping[str, int]) -> Iterator[None]:
+        """Let go of what nobody needs, a piece of work at a time. soon: of stores only of which a segment may go. before: the first segment
+        of each store that stays.
+        """
         for kind, store in list(self.here.items()):
             if soon and not store.trim_soon:
                 continue
-            for step in store.trimming(now):
+            for step in store.trimming(now, before.get(kind, 0)):
                 yield step
                 if self.here.get(kind) is not store:
                     break

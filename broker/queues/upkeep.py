@@ -5,7 +5,8 @@ What it does not know: members, publishers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..ledger import QUEUES, SHARE
@@ -131,19 +132,23 @@ class Upkeep:
 
     def trim(self, soon: bool = False) -> None:
         """Let go of what nobody needs, in turns with everybody else. soon: of stores only of which a segment may go."""
-        if self._trimming or self._sites.arrivals.unsettled:  # which the log is still to be asked about
+        if self._trimming:
             return
         self._trimming = True
         if not soon:
             self._trim_at = self._context.now + TRIM
         if self._archiver is not None:
             self._archiver.look(self._store.here)
-        turns = self._context.turns
-        turns.run(turns.broker, self._trimmed(soon), "work=queues-trim")
+        # Until the store has forgotten parcels that the log has, the log has to know them.
+        self._sites.arrivals.when_settled(partial(self._begin_to_trim, soon, self._store.newest))
 
-    def _trimmed(self, soon: bool) -> Iterator[None]:
+    def _begin_to_trim(self, soon: bool, before: Mapping[str, int]) -> None:
+        turns = self._context.turns
+        turns.run(turns.broker, self._trimmed(soon, before), "work=queues-trim")
+
+    def _trimmed(self, soon: bool, before: Mapping[str, int]) -> Iterator[None]:
         try:
-            for step in self._store.trimming(self._now(), soon):
+            for step in self._store.trimming(self._now(), soon, before):
                 yield step
                 if self._context.stopping:
                     return

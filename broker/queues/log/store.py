@@ -528,17 +528,17 @@ class LogStore:
             pass
         return before - len(self._segments)
 
-    def trimming(self, now: int) -> Iterator[None]:
+    def trimming(self, now: int, before: int = 1 << 62) -> Iterator[None]:
         """Delete the oldest segments whose messages are at an end, and whose retention is over; a piece of work at a time.
 
         If little is needed of the oldest one, or of all together, what is needed of it is written again: then it can go too. The last
-        segment stays, as it knows all positions. What is put meanwhile is in the last one or in a later one; what is revealed again is
-        looked for.
+        segment stays, as it knows all positions, and so do `before` and later ones. What is put meanwhile is in the last one or in a
+        later one; what is revealed again is looked for.
         """
         if self.carry is not None or self._burying or self.moving:
             return
         self.trim_soon = False
-        eligible = [one for one in sorted(self._segments)[:-1] if self._segments[one] is not self._current]
+        eligible = [one for one in sorted(self._segments)[:-1] if one < before and self._segments[one] is not self._current]
         kept = [(queue, block) for queue in self.queues.values() for block in queue.kept.values()]
         yield from count_needed(self._segments, self.queues, now)
         for number in eligible:

@@ -56,7 +56,7 @@ class Kept(NamedTuple):
 class Arrivals:
     """Parcels that have come. put: puts one into its queue: the gate of its commit; raises Refused while there is no room.
 
-    unsettled: parcels that are in the log while the store has them too: until that ends, the log has to know them.
+    unsettled: keys of parcels that are in the log while the store has them too: until that ends, the log has to know them.
     """
 
     def __init__(self, keeping: Keeping, put: Put) -> None:
@@ -65,7 +65,8 @@ class Arrivals:
         self._serial = 0
         self._over: list[bytes] = []  # keys of parcels that the log has: the store is told with the next ones, or soon
         self._waiting: dict[str, deque[Kept]] = {}  # queue -> parcels that find no room, in order
-        self.unsettled = 0
+        self.unsettled: set[bytes] = set()
+        self._awaited: list[tuple[set[bytes], Callable[[], None]]] = []
 
     def restore(self, found: dict[bytes, bytes], known: set[bytes]) -> None:
         """Put what an earlier life has not. found: by their keys. known: parcels that the log has."""
@@ -125,7 +126,7 @@ class Arrivals:
                 log.warning("event=queue-parcel-waits queue=%s text=%s", quoted(name), text)
             self._waiting.setdefault(name, deque()).appendleft(kept)
             return False
-        self.unsettled += 1
+        self.unsettled.add(kept.key)
         if gate is None:
             self._done(kept)
         else:
@@ -134,20 +135,37 @@ class Arrivals:
 
     def _done(self, kept: Kept) -> None:
         self._over.append(kept.key)
+        if self._awaited:
+            self._forget()
 
     def _forget(self) -> None:
         """What the log has need not be in the store any more."""
         if self._over:
             for key in self._over:
                 self._keeping.put_parcel(ARRIVED, key, None)
-            self._keeping.when_kept(partial(self._settled, len(self._over)))
-            self._over.clear()
+            over, self._over = self._over, []
+            self._keeping.when_kept(partial(self._settled, over))
 
-    def _settled(self, count: int) -> None:
-        self.unsettled -= count
+    def _settled(self, keys: list[bytes]) -> None:
+        self.unsettled.difference_update(keys)
+        awaited, self._awaited = self._awaited, []
+        for waiting, then in awaited:
+            waiting.difference_update(keys)
+            if waiting:
+                self._awaited.append((waiting, then))
+            else:
+                then()
+
+    def when_settled(self, then: Callable[[], None]) -> None:
+        """Go on when all parcels that are in the log now are in it alone."""
+        if not self.unsettled:
+            then()
+            return
+        self._awaited.append((set(self.unsettled), then))
+        self._forget()
 
     def _again(self, kept: Kept) -> None:
-        self.unsettled -= 1
+        self._settled([kept.key])
         line = self._waiting.setdefault(kept.post.name, deque())
         line.insert(next((at for at, one in enumerate(line) if one.key > kept.key), len(line)), kept)  # before those that came later
 

@@ -61,3 +61,29 @@ def test_messages_whose_commit_fails_stay_before_those_that_came_later() -> None
     room = 4
     arrivals.look()
     assert [one[0] for one in put] == [0, 1, 2, 3]
+
+
+def test_who_waits_for_parcels_does_not_wait_for_later_ones() -> None:
+    """Else no segment of the log would ever go while parcels come all the time."""
+    keeping, gates, heard = Slow(), list[Gate](), list[str]()
+
+    def taken(post: PutPost) -> Gate:
+        gates.append(Gate())
+        return gates[-1]
+
+    arrivals = Arrivals(keeping, taken)
+    for number in (b"1", b"2"):
+        arrivals.arrive(wire.encode(PutPost(number * 12, "orders", "shop", "", b"", None, [b"x"])))
+    gates[0].let_go()
+    arrivals.when_settled(lambda: heard.append("settled"))
+    arrivals.arrive(wire.encode(PutPost(b"3" * 12, "orders", "shop", "", b"", None, [b"x"])))
+    keeping.waiting.pop()()  # the store has forgotten the first one
+    assert not heard
+    gates[1].let_go()
+    assert not heard
+    keeping.waiting.pop()()
+    assert heard == ["settled"]
+    assert len(arrivals.unsettled) == 1
+    arrivals.when_settled(lambda: heard.append("again"))
+    gates[2].let_go("the disk takes nothing")
+    assert heard == ["settled", "again"]
