@@ -529,7 +529,8 @@ class Queues:
 
     def settle(self) -> bool:
         """Take what members have acknowledged, and give them more: whether something is on its way to other sites."""
-        self._stirred.update(dict.fromkeys(self.publishers.give_early()))
+        if self.publishers.early:
+            self._stirred.update(dict.fromkeys(self.publishers.give_early()))
         if not (self._spoken or self._stirred or self.sites.busy):
             return False
         while self._spoken:

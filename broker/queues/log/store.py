@@ -253,7 +253,7 @@ class LogStore:
     @property
     def pressing(self) -> bool:
         """Whether something is to be written now."""
-        return self._new or any(queue.pressing for queue in self._touched())
+        return self._new or self.carry is not None or any(queue.pressing for queue in self._touched())
 
     @property
     def _new(self) -> bool:
