@@ -28,7 +28,7 @@ from uuid import UUID
 from mqmesh.base.process.collector import Collector
 from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.node import Node
-from mqmesh.mesh.wire.identity import PACKED, Identity
+from mqmesh.mesh.wire.identity import CAPABILITIES, LIFE_BYTES, Identity
 from mqmesh.mqtt.batch.run import Run
 
 TOPIC = b"all"
@@ -54,6 +54,10 @@ class Cost:
         return self.bytes / self.origins / (self.brokers * math.log2(self.brokers))
 
 
+def _identity(number: int) -> Identity:
+    return Identity("m", f"b{number}", number, UUID(int=number), 1, b"", number.to_bytes(LIFE_BYTES, "big"), CAPABILITIES)
+
+
 class Mesh:
     """All brokers of one mesh."""
 
@@ -66,7 +70,9 @@ class Mesh:
         self._flying: list[tuple[float, int, int, int, bytes]] = []  # at, order, broker, link (0: a timer), data
         self._order = itertools.count()
         self._timers: dict[int, float] = {}
-        self.identities = {n: Identity("m", f"b{n}", n, UUID(int=n), 1, capabilities=frozenset((PACKED,))) for n in range(1, count + 1)}
+        self.identities = {
+            n: Identity("m", f"b{n}", n, UUID(int=n), 1, b"", n.to_bytes(LIFE_BYTES), CAPABILITIES) for n in range(1, count + 1)
+        }
         self.nodes = {n: Node(identity) for n, identity in self.identities.items()}
         pairs = {(n, n % count + 1) for n in self.nodes}
         while len(pairs) < 2 * count:
@@ -81,11 +87,46 @@ class Mesh:
         for number, node in self.nodes.items():
             node.subscribe(TOPIC.decode(), None, 1, self.now)
             node.subscribe(f"own/{number}", None, 1, self.now)
-        for number, (one, other) in enumerate(self.links, 1):
-            for here, there in ((one, other), (other, one)):
-                self.nodes[here].link_up(there, self.identities[there], number, 1, self.now)
+        self._link()
         for number in self.nodes:
             self._act(number)
+
+    def begin_started(self) -> None:
+        """The mesh as its start leaves it, which is not played: each broker is told what all say of themselves, by nobody."""
+        for number, node in self.nodes.items():
+            node.subscribe(TOPIC.decode(), None, 1, self.now)
+            node.subscribe(f"own/{number}", None, 1, self.now)
+        self._link()
+        said = []
+        for number, node in self.nodes.items():
+            members, core = node._members, node._core
+            members.flush_interest()
+            for end in core.links.values():
+                end.synced = end.compared = True
+            members.say_links()
+            key = number, core.uuid
+            said.append((members.states.records[key], core.lives.own, members.own.whole(key)))
+        told = {life.life: life.serial for _, life, _ in said}
+        for number, node in self.nodes.items():
+            members, core = node._members, node._core
+            for end in core.links.values():
+                end.lives = told
+            for record, life, wants in said:
+                if record.number != number:
+                    core.lives.offer(life)
+                    members.states.offer(record)
+                    members.interests.apply(wants)
+            members.refresh()
+            core.stale()
+            node.take()
+            self._act(number)
+
+    def _link(self) -> None:
+        drawn = random.Random(len(self.nodes))
+        for one, other in self.links:
+            incarnation = drawn.getrandbits(63)  # as links have them
+            for here, there in ((one, other), (other, one)):
+                self.nodes[here].link_up(there, self.identities[there], incarnation, 1, self.now)
 
     def cut(self) -> None:
         """A link of the ring ends."""
@@ -149,8 +190,8 @@ class Mesh:
             heapq.heappush(self._flying, (due, next(self._order), number, 0, b""))
 
 
-def measure(count: int, origins: int, seed: int) -> list[Cost]:
-    """The three events in a mesh of so many brokers."""
+def measure(count: int, origins: int, seed: int, started: bool = False) -> list[Cost]:
+    """The three events in a mesh of so many brokers; started: the last two."""
     mesh = Mesh(count, seed)
     chosen = mesh.chance.sample(sorted(mesh.nodes), min(origins, count))
     found = []
@@ -163,9 +204,13 @@ def measure(count: int, origins: int, seed: int) -> list[Cost]:
         print(f"{count:6} {name:6} {cost.origins:8} {cost.bytes:14,} {shown}", flush=True)
 
     began, before = mesh.now, (mesh.bytes, mesh.writes, time.process_time())
-    mesh.start()
-    mesh.run(began + 60)
-    event("start", count, mesh.informed(), began, before)
+    if started:
+        mesh.begin_started()
+        assert not mesh.informed(), "a broker does not know all others"
+    else:
+        mesh.start()
+        mesh.run(began + 60)
+        event("start", count, mesh.informed(), began, before)
     for name, payload in (("open", b"first"), ("cut", b"second")):
         began, before = mesh.now, (mesh.bytes, mesh.writes, time.process_time())
         mesh.got.clear()
@@ -186,12 +231,13 @@ def main() -> None:
     parser.add_argument("brokers", type=int, nargs="*", default=[30, 100, 300], help="how many brokers (30 100 300)")
     parser.add_argument("--origins", type=int, default=10, help="brokers that publish (10)")
     parser.add_argument("--seed", type=int, default=1, help="of the graph (1)")
+    parser.add_argument("--started", action="store_true", help="the start is not played: of 1,000 brokers it is 15 million packets")
     parser.add_argument("--json", action="store_true", help="the figures as JSON, behind the table")
     given = parser.parse_args()
     collector = Collector(lambda call: call())
     collector.begin()
     print(f"{'':6} {'event':6} {'origins':>8} {'bytes':>14} {'growth':>10} {'processor':>10} {'virtual':>9} {'missing':>8}")
-    costs = [cost for count in given.brokers for cost in measure(count, given.origins, given.seed)]
+    costs = [cost for count in given.brokers for cost in measure(count, given.origins, given.seed, given.started)]
     if given.json:
         print(json.dumps([asdict(cost) for cost in costs], indent=1))
 

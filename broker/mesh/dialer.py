@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.mesh")
 
 UNREACHED = 1.0  # seconds at most until a neighbour that was not reached is dialled again: it costs little, and a mended way is used soon
+
+# The longest pause, for so many seconds after the only way to a broker broke: it carries something between two breaks.
+ONLY_PAUSE, ONLY_FOR = 0.5, 10.0
 STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
 
 
@@ -58,6 +61,7 @@ class Dialler:
         shell, settings = self._shell, self._shell.settings
         backoff, dials = (Backoff(settings.retry_first, last, spread=(0.8, 1.2)) for last in self._longest())
         form = PROTOCOL  # each attempt begins with the newest hello, so that a peer that was updated is found out
+        soon = 0.0  # until then the pauses are short
         while True:
             other = self.standing(peer)
             if other is not None:
@@ -76,6 +80,8 @@ class Dialler:
                     self._shell.met[peer.address] = link.peer
                 if link.up and shell.now() - begun > STEADY:
                     backoff.reset()
+                if link.broke and link.peer is not None and not shell.node.live() >> link.peer.number & 1:
+                    soon = shell.now() + ONLY_FOR
                 if self.standing(peer) is not None:
                     continue
             self._shell.down_since.setdefault(peer.address, self._shell.context.wall())
@@ -89,7 +95,8 @@ class Dialler:
                 pauses.bound(settings.retry_first, last)
             if reached:
                 dials.reset()
-            await asyncio.sleep((backoff if reached else dials).next())
+            pause = (backoff if reached else dials).next()
+            await asyncio.sleep(min(pause, max(ONLY_PAUSE, settings.retry_first)) if shell.now() < soon else pause)
 
     def _longest(self) -> tuple[float, float]:
         """The longest pauses: after a link, and after a dial that has reached nobody."""

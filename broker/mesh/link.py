@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...base.alarm import Alarm
-from ...mesh.link.link import Link
+from ...mesh.link.link import Link, State
 from ...mesh.link.settings import LinkClosed, LinkData, LinkUp
 from ...mesh.node.direct import LARGEST
 from ...mesh.topology.rules import UNRULED
@@ -45,6 +45,7 @@ class LinkProtocol(asyncio.Protocol):
         self.address = address
         self.transport: asyncio.Transport | None = None
         self.up = False
+        self.broke = False  # it was used, and the connection ended without a word of either side
         self.closed = asyncio.Event()
         self.error = ""
         self.rules = UNRULED
@@ -117,6 +118,7 @@ class LinkProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.shell.admission.end_link(self)
+        self.broke = self.machine.state is State.UP and self.peer is not None and bool(self.shell.node.live() >> self.peer.number & 1)
         self._after(self.machine.connection_lost(str(error) if error else ""))
         self._end("connection lost")
         self.shell.context.flush()

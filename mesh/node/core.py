@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from ...mqtt.reasons import Reason
 from ..custody.bounds import CustodyBounds
-from ..wire.control import encode, encode_packed
+from ..wire.control import Branch, encode, encode_packed
 from ..wire.envelope import Flag, Head, Rest
 from ..wire.identity import BLOCK, PACKED, Identity
 from ..wire.keys import Keys
@@ -319,12 +319,19 @@ class Core:
 
     def open(self, end: LinkEnd, body: Any) -> None:
         """Send a tree, after the messages that wait for the link already."""
-        if PACKED not in end.peer.capabilities:
+        if PACKED in end.peer.capabilities:
+            self._deflated(end, "packed", body)
+        else:
             self.control(end.id, "open", body, urgent=False)
-            return
+
+    def branch(self, end: LinkEnd, body: Branch) -> None:
+        """Send a branch of a tree, after the messages that wait for the link already."""
+        self._deflated(end, "branch", body)
+
+    def _deflated(self, end: LinkEnd, kind: str, body: Any) -> None:
         self.counters.control_sent += 1
         end.packer = end.packer or Packer()
-        self.actions.append(Send(end.id, encode_packed(body, end.packer), False))
+        self.actions.append(Send(end.id, encode_packed(kind, body, end.packer), False))
 
     def flood(self, kind: str, body: Any, but: int | None = None) -> None:
         """Send a control packet over all links but one."""

@@ -1,7 +1,8 @@
 """The tree that this broker announces as an origin: its number, its shape, and whether a new one is due.
 
 A tree follows the shortest paths that link state shows (`LinkStates.paths`, trees.py). It stays until link state gives it another shape,
-or something was dropped in it, and the next one is announced when there is something to send.
+or something was dropped in it, and the next one is announced when there is something to send. A neighbour gets its branch of it
+(view/branches.py), or the whole where a broker of the branch is of an earlier release, which all beyond it then get.
 
 Invariants
 - numbers rise through all lives, because they begin at the epoch;
@@ -12,8 +13,11 @@ It does not know who is sent what in it.
 
 from __future__ import annotations
 
+from ..view.branches import part, tree_digest
 from ..view.linkstate import LinkStates
 from ..view.trees import EPOCH_SHIFT, Shape, branches, preorder, shape_of
+from ..wire.control import Branch, Open
+from ..wire.keys import Seal
 from .core import Core
 
 
@@ -62,18 +66,31 @@ class OwnTree:
         self._announced, self.due, self._holed = True, False, False
         core.counters.trees += 1
         nodes = [(number, *self.shape[number][:2]) for number in preorder(self.shape, core.number)]
-        said = (core.number, core.uuid, core.identity.epoch, self.number, nodes)
-        body = (*said, None if core.keys is None else core.keys.seal("open", *said))
+        masks = branches([(n, p) for n, p, _ in nodes], core.number, core.number)
+        parts = part((), core.number, 0, nodes)
+        named = core.number, core.uuid, core.identity.epoch, self.number
+        whole: Open | None = None
+        seal: Seal | None = None
         self.branches = []
         self.reach = 0
-        for number, mask in branches([(n, p) for n, p, _ in nodes], core.number, core.number).items():
+        for number, mask in masks.items():
             end = core.by_number.get(number)
             if end is None or end.incarnation != self.shape[number].incarnation:
                 continue
             self.branches.append((end.id, mask))
             self.reach |= mask
-            core.open(end, body)
+            path, beyond = parts[number]
+            if all(core.lives.takes_branches(one, *self.shape[one][2:]) for one, _, _ in beyond):
+                body = Branch(*named, path, tuple(beyond))
+                seal = seal or self._seal("branch", *named, tree_digest(body))
+                core.branch(end, body._replace(seal=seal))
+            else:
+                whole = whole or Open(*named, tuple(nodes), self._seal("open", *named, nodes))
+                core.open(end, whole)
         core.event("tree_announced", tree=self.number, brokers=len(nodes))
+
+    def _seal(self, kind: str, *said: object) -> Seal | None:
+        return None if self._core.keys is None else self._core.keys.seal(kind, *said)
 
     def link_lost(self, link: int) -> None:
         """A link went down: what is behind it is not reached any more in this tree."""

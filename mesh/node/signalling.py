@@ -1,7 +1,7 @@
 """Control packets as they come: read, given to the part of the node that they are for, and what those of a tree do on their way.
 
 What brokers say of themselves (`summary`, `linkstate`, `interest`, `want`) is for `membership.py`, comparisons of retained messages
-for `keeper.py`. Here is what goes along trees, over the links of the record that the origin's `open` made: `open` and `noted` down,
+for `keeper.py`. Here is what goes along trees, over the links of the record that the origin's tree made: `open`, `branch` and `noted` down,
 `receipts` and `dropped` up.
 """
 
@@ -13,8 +13,9 @@ from typing import Any
 from ...mqtt.errors import PeerError
 from ...mqtt.length import known_length
 from ...mqtt.reasons import Reason
+from ..view.branches import check_branch, part, tree_digest
 from ..view.trees import Child, Record, branches, check_open
-from ..wire.control import PREFIX, Noted, Open, decode, decode_packed, encode_mask
+from ..wire.control import DEFLATED, PREFIX, Branch, Noted, Open, decode, decode_packed, encode_mask
 from ..wire.envelope import bad_frame
 from ..wire.packed import Unpacker
 from .core import Core, LinkEnd
@@ -73,7 +74,7 @@ class Signalling:
             raise bad_frame("a control packet has properties")
         kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
         self._core.counters.control_received += 1
-        tree = self._unpacked(end, data[topic_end + 1 : stop]) if kind == "packed" else None  # in any case: the next needs it
+        tree = self._unpacked(end, kind, data[topic_end + 1 : stop]) if kind in DEFLATED else None  # in any case: the next needs it
         if (end.twin and kind != "life") or (end.second and kind not in SAID_TO_ALL):
             return stop
         if kind == RETAINED:
@@ -89,9 +90,9 @@ class Signalling:
         return stop
 
     @staticmethod
-    def _unpacked(end: LinkEnd, payload: bytes) -> Any:
+    def _unpacked(end: LinkEnd, kind: str, payload: bytes) -> Any:
         end.unpacker = end.unpacker or Unpacker()
-        return decode_packed(payload, end.unpacker)
+        return decode_packed(kind, payload, end.unpacker)
 
     def _on_synced(self, end: LinkEnd, body: int) -> None:
         if not end.synced:
@@ -102,12 +103,13 @@ class Signalling:
         self._members.on_linkstate(end, records)
         self._links.compare()
 
-    def _on_open(self, end: LinkEnd, message: Open) -> None:
-        """An origin's tree: take it if it is newer and came over the link that it says, answer, pass it on."""
+    def _on_open(self, end: LinkEnd, message: Open | Branch) -> None:
+        """An origin's tree, or the branch of it that begins here: take it if it is newer and came over the link that it says, answer, pass
+        it on."""
         core = self._core
         if message.origin == core.number:
             raise PeerError(Reason.PROTOCOL_ERROR, "$mesh/open: it came back to its origin")
-        parent, incarnation = check_open(message, core.number)
+        parent, incarnation = check_open(message, core.number) if isinstance(message, Open) else check_branch(message, core.number)
         known = self._relay.records.get(message.origin)
         if known is not None and message.tree <= known.tree and (core.keys is None or known.uuid == message.uuid):
             return  # (whoever signs and has the number under another UUID has a link of now in its tree, so that it is no repeat)
@@ -116,20 +118,32 @@ class Signalling:
         self._members.refresh()
         if self._members.states.foreign(message.origin, message.uuid, message.epoch):
             return  # another life of the origin holds its place
-        said = message[:5]
-        if not self._members.believes(end, "open", message.origin, None, message.seal, said):
+        kind, shape = ("open", message.nodes) if isinstance(message, Open) else ("branch", tree_digest(message))
+        if not self._members.believes(end, kind, message.origin, None, message.seal, (*message[:4], shape)):
             return
-        record = Record(message.origin, message.uuid, message.tree, end.id)
-        links = {number: inc for number, par, inc in message.nodes if par == core.number}
-        for number, mask in branches([(n, p) for n, p, _ in message.nodes], message.origin, core.number).items():
-            child = core.by_number.get(number)
-            if child is not None and child.incarnation == links[number]:
-                record.children[child.id] = Child(child.id, mask)
-                core.open(child, message)
-        self._relay.records[message.origin] = record
+        self._relay.records[message.origin] = self._passed_on(end, message)
         self._relay.resume(message.origin, message.uuid, core.lives.life_at(message.origin, message.uuid, message.epoch))
         core.stale()
         self._relay.owe(message.origin)
+
+    def _passed_on(self, end: LinkEnd, message: Open | Branch) -> Record:
+        """Pass a tree on to the children that this broker has in it, and what there is to keep of it."""
+        core = self._core
+        record = Record(message.origin, message.uuid, message.tree, end.id)
+        links = {number: incarnation for number, parent, incarnation in message.nodes if parent == core.number}
+        beyond = {} if isinstance(message, Open) else part(message.path, core.number, end.incarnation, message.nodes[1:])
+        root = message.origin if isinstance(message, Open) else end.peer.number
+        for number, mask in branches([(n, p) for n, p, _ in message.nodes], root, core.number).items():
+            child = core.by_number.get(number)
+            if child is None or child.incarnation != links[number]:
+                continue
+            record.children[child.id] = Child(child.id, mask)
+            if isinstance(message, Open):
+                core.open(child, message)
+            else:
+                path, nodes = beyond[number]
+                core.branch(child, message._replace(path=path, nodes=tuple(nodes)))
+        return record
 
     def _on_receipts(self, end: LinkEnd, receipts: tuple[Any, ...]) -> None:
         for receipt in receipts:

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..wire.control import ALL, Life
-from ..wire.identity import LIFE_BYTES, Identity
+from ..wire.control import ALL, TAKES_BRANCHES, Life
+from ..wire.identity import BRANCH, LIFE_BYTES, Identity
 
 LIVES_KEPT = 16  # lives remembered for one broker, and UUIDs for one number
 EPOCHS_SAID = 16  # epochs in a statement, the newest first
@@ -62,6 +62,7 @@ class Lives:
             (),
             False,
             before,
+            TAKES_BRANCHES if BRANCH in identity.capabilities else 0,
         )
         self._own = self.own.number, self.own.uuid
         self._known: dict[Key, dict[bytes, Life]] = {self._own: {self.own.life: self.own}}
@@ -119,6 +120,11 @@ class Lives:
             return False
         one, two = self.life_at(number, uuid, epoch), self.life_at(number, uuid, other)
         return one is not None and two is not None and one.life != two.life
+
+    def takes_branches(self, number: int, uuid: bytes, epoch: int) -> bool:
+        """Whether the life of a broker that an epoch belongs to is known to take trees as branches."""
+        life = self.life_at(number, uuid, epoch)
+        return life is not None and bool(life.takes & TAKES_BRANCHES)
 
     # ---- what this life says
 

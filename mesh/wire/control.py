@@ -14,10 +14,12 @@ Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
     interest   flood      [number, uuid, epoch, base | nil, version, digest,
                             [[filter, group | nil, weight], ...], [[filter, group | nil], ...]]
     life       flood      [[number, uuid, life, claim, born, [[epoch, sequence], ...], serial, [rival, ...], yielded,
-                            [number, uuid] | nil, seal | nil], ...]
+                            [number, uuid] | nil, takes, seal | nil], ...]
     want       link       [[number, uuid], ...]
     open       down       [origin, uuid, epoch, tree, [[number, parent, incarnation], ...]]
     packed     down       the body of `open`, deflated as the link's next (packed.py); to peers that name the capability `packed`
+    branch     down       deflated as the link's next: [origin, uuid, epoch, tree, [[number, incarnation, before, after], ...],
+                            [[number, parent, incarnation], ...]]; where all brokers of the branch take it
     receipts   up         [[origin, tree, destination, epoch, born, [epoch, sequence], [epoch, sequence], messages, bytes,
                             [[epoch, first, last, [group, filter]], ...]], ...]
     dropped    up         [[origin, tree, brokers], ...]
@@ -46,7 +48,10 @@ from .policy import Policy, decode_policy
 PREFIX = b"$mesh/"
 EPOCH_BITS = 47
 ALL = 2**64 - 1  # in a life's statement: all messages of this epoch are its own
+TAKES_BRANCHES = 1  # in a life's statement: trees as branches
+DIGEST_BYTES = 32
 Position = tuple[int, int]  # (epoch, sequence), compared in this order
+Hanging = tuple[int, int, int]  # a broker of a tree: its number, its parent, the incarnation of the link between them
 NO_POSITION: Position = (0, 0)  # before all positions
 
 Check = Callable[[Any], Any]
@@ -87,6 +92,7 @@ class Life(NamedTuple):
     rivals: other lives of this UUID that it has heard of.
     yielded: it has given its place to one of them.
     former: the identity, (number, uuid), that the broker had before it was given this one.
+    takes: what it takes of whom it has no link with, as bits (`TAKES_BRANCHES`).
     """
 
     number: int
@@ -99,6 +105,7 @@ class Life(NamedTuple):
     rivals: tuple[bytes, ...]
     yielded: bool
     former: tuple[int, bytes] | None
+    takes: int = 0
     seal: Seal | None = None
 
     @property
@@ -108,7 +115,7 @@ class Life(NamedTuple):
 
     def said(self) -> tuple[Any, ...]:
         """What is signed."""
-        return self[:10]
+        return self[:11]
 
 
 class SummaryEntry(NamedTuple):
@@ -144,7 +151,29 @@ class Open(NamedTuple):
     uuid: bytes
     epoch: int
     tree: int
-    nodes: tuple[tuple[int, int, int], ...]
+    nodes: tuple[Hanging, ...]
+    seal: Seal | None = None
+
+
+class Level(NamedTuple):
+    """A broker on the path from an origin to a branch. incarnation: of the link that it hangs on. before, after: digests of its children
+    (view/branches.py) before and after the one through which the path goes on, joined."""
+
+    number: int
+    incarnation: int
+    before: bytes
+    after: bytes
+
+
+class Branch(NamedTuple):
+    """What one relay is told of an origin's tree: the path to it, the origin first, itself, and all beyond, each before those beyond it."""
+
+    origin: int
+    uuid: bytes
+    epoch: int
+    tree: int
+    path: tuple[Level, ...]
+    nodes: tuple[Hanging, ...]
     seal: Seal | None = None
 
 
@@ -239,6 +268,12 @@ def _octets(length: int | None) -> Check:
     return check
 
 
+def _digests(value: Any) -> Any:
+    if type(value) is not bytes or len(value) % DIGEST_BYTES:
+        raise ValueError(f"{str(value)[:40]!r} is no row of digests")
+    return value
+
+
 def _optional(inner: Check) -> Check:
     return lambda value: None if value is None else inner(value)
 
@@ -300,6 +335,7 @@ _filter = _text(65_535)
 _group = _optional(_filter)
 _position = _numbers(None, 48, 64)
 _plain_link = _numbers(LinkEntry, 16, 63, 32)
+_hanging = _numbers(None, 16, 16, 63)
 _seal = _optional(_record(Seal, _octets(KEY_BYTES), _flag, _octets(SIGNATURE_BYTES)))
 _refusal = _record(Refusal, _u48, _u64, _u64, _record(None, _filter, _filter))
 
@@ -319,16 +355,21 @@ _FORMS: dict[str, Check] = {
             Life,
             *(_u16, _uuid, _life, _u32, _epoch, _many(_record(None, _epoch, _u64)), _u64, _many(_life), _flag),
             _optional(_record(None, _u16, _uuid)),
+            _u16,
             _seal,
         )
     ),
     "want": _many(_record(None, _u16, _uuid)),
-    "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_numbers(None, 16, 16, 63)), _seal),
+    "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_hanging), _seal),
+    "branch": _record(Branch, _u16, _uuid, _u48, _u64, _many(_record(Level, _u16, _u63, _digests, _digests)), _many(_hanging), _seal),
     "receipts": _many(_record(Receipt, _u16, _u64, _u16, _u48, _u48, _position, _position, _u32, _u63, _many(_refusal))),
     "dropped": _many(_record(Dropped, _u16, _u64, _mask)),
     "orders": _many(_record(Order, _uuid, _u16, _name, _u48, _text(16), _u16, _uuid, _epoch, _octets(None), _seal)),
     "noted": _record(Noted, _u16, _u64, _u16, _position),
 }
+
+
+DEFLATED = {"packed": "open", "branch": "branch"}  # kinds whose bodies are parts of a link's stream -> their form
 
 
 def encode(kind: str, body: Any) -> bytes:
@@ -344,18 +385,18 @@ def encode_raw(kind: str, payload: bytes) -> bytes:
     return b"".join((b"\x30", encode_length(3 + len(topic) + len(payload)), len(topic).to_bytes(2, "big"), topic, b"\0", payload))
 
 
-def encode_packed(body: Any, packer: Packer) -> bytes:
-    """An `open`, for a peer that takes it deflated."""
-    return encode_raw("packed", packer.pack(msgpack.packb(body)))
+def encode_packed(kind: str, body: Any, packer: Packer) -> bytes:
+    """A `branch`, or (`packed`) an `open` for a peer that takes it deflated."""
+    return encode_raw(kind, packer.pack(msgpack.packb(body)))
 
 
-def decode_packed(payload: bytes, unpacker: Unpacker) -> Any:
-    """What `decode` returns for the `open` in there. Raises `PeerError`."""
+def decode_packed(kind: str, payload: bytes, unpacker: Unpacker) -> Any:
+    """What `decode` returns for the `branch`, or `open`, in there. Raises `PeerError`."""
     try:
         body = unpacker.unpack(payload)
     except ValueError as error:
-        raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/packed: {error}") from None
-    return decode("open", body)
+        raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/{kind}: {error}") from None
+    return decode(DEFLATED[kind], body)
 
 
 def encode_mask(mask: int) -> bytes:

@@ -15,7 +15,8 @@ LIFE = "life"  # link state carries the life
 MANAGE = "manage"  # orders of operators to the whole mesh
 BLOCK = "block"  # the messages of a run under one envelope (block.py)
 PACKED = "packed"  # trees as one deflated stream
-CAPABILITIES = frozenset((LIFE, MANAGE, BLOCK, PACKED))
+BRANCH = "branch"  # of a tree only what lies beyond; origins see it in lives
+CAPABILITIES = frozenset((LIFE, MANAGE, BLOCK, PACKED, BRANCH))
 
 
 class Identity(NamedTuple):

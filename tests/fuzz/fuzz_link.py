@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,9 @@ from mqmesh.broker.server import Broker
 from mqmesh.mesh.link.link import Link, LinkConfig, LinkUp, State
 from mqmesh.mesh.link.settings import LinkClosed, LinkData
 from mqmesh.mesh.node.actions import Action, Send
-from mqmesh.mesh.wire.control import EPOCH_BITS, PREFIX, encode_raw
-from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.control import DEFLATED, EPOCH_BITS, PREFIX, encode_raw
+from mqmesh.mesh.wire.identity import CAPABILITIES, PACKED, Identity
+from mqmesh.mesh.wire.packed import Packer, Unpacker
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt import codec
 from mqmesh.mqtt import packets as p
@@ -53,7 +54,8 @@ KNOCKS = 40  # handshakes of a round
 DOORS = 12  # conversations of a round with one broker
 MOST = 100_000  # actions of one attack: more is a storm
 LIFE = 3000  # the epoch in which `Bed` begins; samples are of earlier ones
-KINDS = ("summary", "synced", "linkstate", "interest", "want", "open", "receipts", "dropped", "noted", "retained", "later")
+KINDS = ("summary", "synced", "linkstate", "interest", "want", "open", "receipts", "dropped", "noted", "retained", "later", *DEFLATED)
+ABLE = (frozenset(), frozenset((PACKED,)), CAPABILITIES)  # what the brokers of a bed understand
 CONFIG = LinkConfig(silence=60.0)
 
 
@@ -62,16 +64,35 @@ CONFIG = LinkConfig(silence=60.0)
 
 @cache
 def samples() -> list[tuple[bytes, int]]:
-    """(frames, version) that three brokers said to each other while all that a mesh has was used."""
-    said: dict[bytes, None] = {}
+    """(frames, version) that three brokers said to each other while all that a mesh has was used, in an earlier release and in this one."""
+    return [(frame, 5) for frame in dict.fromkeys(frame for able in ABLE for _, frame in _said(able))]
+
+
+@cache
+def trees() -> list[tuple[str, Any]]:
+    """(kind, body) of what is deflated there. Of the bytes by themselves nothing can be made: they are parts of their links' streams."""
+    found = []
+    for able in ABLE:
+        streams: defaultdict[tuple[int, int], Unpacker] = defaultdict(Unpacker)
+        for end, frame in _said(able):
+            kind, body = control(frame) or ("", b"")
+            if kind in DEFLATED:
+                found.append((kind, msgpack.unpackb(streams[end].unpack(body))))
+    return found
+
+
+@cache
+def _said(able: frozenset[str]) -> list[tuple[tuple[int, int], bytes]]:
+    """((broker, link), frame) as they were sent."""
+    said: list[tuple[tuple[int, int], bytes]] = []
 
     class Heard(Net):
         def _do(self, number: int, action: Action) -> None:
             if isinstance(action, Send):
-                said[bytes(action.data)] = None
+                said.append(((number, action.link), bytes(action.data)))
             super()._do(number, action)
 
-    net = Heard(1, 2, 3, durable=True, keyed=True)
+    net = Heard(1, 2, 3, durable=True, keyed=True, able=able)
     net.publish(1, "early/kept", 1, retain=True)
     net.link(1, 2), net.link(1, 3)
     net.link(2, 3, 7, {2: Policy(out=("a/#",), prefixes=(("a/", "b/"),))})
@@ -88,7 +109,7 @@ def samples() -> list[tuple[bytes, int]]:
     net.cut(1)
     net.link(1, 2)
     net.settle()
-    return [(frame, 5) for frame in said]
+    return said
 
 
 def busy(net: Net, number: int, chance: random.Random, steps: int) -> None:
@@ -163,13 +184,18 @@ def damaged(frame: bytes, chance: random.Random) -> bytes:
     if found is None or chance.random() < 0.3:
         return mutate(frame, chance, samples())
     kind, body = found
-    changed = msgpack.unpackb(body, strict_map_key=False)
+    if kind in DEFLATED:
+        kind, changed = chance.choice(trees())
+    else:
+        changed = msgpack.unpackb(body, strict_map_key=False)
     for _ in range(chance.choice((1, 1, 2, 4))):
         changed = lie(changed, chance)
     try:
         raw = msgpack.packb(changed)
     except OverflowError:
         raw = chance.randbytes(20)
+    if kind in DEFLATED:
+        return encode_raw(kind if chance.random() < 0.95 else chance.choice((*DEFLATED,)), Packer().pack(raw))
     return encode_raw(kind if chance.random() < 0.95 else chance.choice(KINDS), raw)
 
 
@@ -252,7 +278,7 @@ class Bed(Net):
     """Brokers 1, 2 and 3 with disks; 1 is linked to 2, and now and then to 3, whose bytes are damaged."""
 
     def __init__(self, chance: random.Random) -> None:
-        super().__init__(1, 2, 3, durable=True, keyed=True)
+        super().__init__(1, 2, 3, durable=True, keyed=True, able=chance.choice(ABLE))
         self.chance = chance
         self.actions = 0
         self.hung_up = False

@@ -10,18 +10,20 @@ import pytest
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings
 from mqmesh.broker.server import Broker
 from mqmesh.mesh.link.link import Link, State
+from mqmesh.mesh.wire.control import DEFLATED
 from mqmesh.mesh.wire.identity import CAPABILITIES, Identity
 from mqmesh.mqtt.errors import PeerError
 from support.models.mesh_net import Net, signer_of
 
 from .fuzz_codec import mutate
-from .fuzz_link import CONFIG, KEY, KINDS, WRONG, Pipe, attack, control, dialled, handshake, knock, pieces, round_of, samples
+from .fuzz_link import CONFIG, KEY, KINDS, WRONG, Pipe, attack, control, dialled, handshake, knock, pieces, round_of, samples, trees
 
 
 def test_the_samples_hold_every_kind_of_packet() -> None:
     kinds = {found[0] for frame, _ in samples() if (found := control(frame)) is not None}
     assert kinds >= set(KINDS) - {"want", "dropped", "noted", "later"}
     assert any(control(frame) is None for frame, _ in samples())
+    assert {kind for kind, _ in trees()} == set(DEFLATED)
 
 
 @pytest.mark.parametrize("seed", [*range(3), 104])

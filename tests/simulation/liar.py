@@ -9,9 +9,11 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from mqmesh.mesh.view.branches import tree_digest
 from mqmesh.mesh.view.interest import InterestSet
-from mqmesh.mesh.wire.control import EPOCH_BITS, InterestUpdate, LinkRecord, encode
+from mqmesh.mesh.wire.control import EPOCH_BITS, Branch, InterestUpdate, Level, LinkRecord, encode, encode_packed
 from mqmesh.mesh.wire.keys import Keys, Seal
+from mqmesh.mesh.wire.packed import Packer
 
 if TYPE_CHECKING:
     from .site import Site
@@ -24,7 +26,8 @@ def lie(chance: Random, liar: Site, victim: Site, hearer: Site, incarnation: int
     key = (victim.number, victim.uuid.bytes)
     record = known.get(key) or LinkRecord(victim.number, key[1], f"site{victim.number}", victim.epoch, 1, ())
     own = Keys("mesh", victim.number, record.name, liar.signer)
-    what = chance.choice(("gone", "ahead", "other", "interest", "tree", "summary"))
+    seals: tuple[Seal | None, ...]
+    what = chance.choice(("gone", "ahead", "other", "interest", "tree", "branch", "summary"))
     if what == "summary":
         return encode("summary", [(victim.number, key[1], (1 << EPOCH_BITS) - 1, 9, 0, 0, 0)])
     if what == "interest":
@@ -36,13 +39,18 @@ def lie(chance: Random, liar: Site, victim: Site, hearer: Site, incarnation: int
     if what == "tree":
         body = (*key, record.epoch, 1 << 62, [(liar.number, victim.number, 1), (hearer.number, liar.number, incarnation)])
         return encode("open", (*body, chance.choice((None, record.seal, own.seal("open", *body)))))
+    if what == "branch":  # the hearer hangs on the liar, whatever its victim has signed of it
+        path = (Level(victim.number, 0, chance.choice((b"", bytes(32))), b""), Level(liar.number, chance.randrange(1 << 63), b"", b""))
+        branch = Branch(*key, record.epoch, 1 << 62, path, ((hearer.number, liar.number, incarnation),))
+        seals = (None, record.seal, own.seal("branch", *branch[:4], tree_digest(branch)))
+        return encode_packed("branch", branch._replace(seal=chance.choice(seals)), Packer())
     if what == "gone":
         record = record._replace(sequence=record.sequence + chance.choice((1, 1 << 30)), links=())
     elif what == "ahead":
         record = record._replace(epoch=chance.choice((record.epoch + 1, (1 << EPOCH_BITS) - 1)))
     else:
         record = record._replace(uuid=chance.randbytes(16), epoch=1, sequence=1)
-    seals: tuple[Seal | None, ...] = (None, record.seal, own.seal("linkstate", *record.said()))
+    seals = (None, record.seal, own.seal("linkstate", *record.said()))
     return encode("linkstate", [record._replace(seal=chance.choice(seals))])
 
 

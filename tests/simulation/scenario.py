@@ -15,7 +15,7 @@ import networkx
 from mqmesh.mesh.custody.bounds import CustodyBounds
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.retained import Kind
-from mqmesh.mesh.wire.identity import BLOCK, PACKED
+from mqmesh.mesh.wire.identity import BLOCK, BRANCH, PACKED
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.topics import matches
 
@@ -29,7 +29,7 @@ FILTERS = ("a/#", "a/+", "a/1", "b/#", "b/2", "#", "+/1")
 TOPICS = ("a/1", "a/2", "b/1", "b/2", "c")
 GROUPS = ("g", "h")
 CROWD = (("a/#", "g"), ("#", "h"))  # shared subscriptions that have members at most sites, in some runs: who refuses has others beside it
-NEWEST = (BLOCK, PACKED)  # capabilities that the last release does not have
+NEWEST = (BLOCK, PACKED, BRANCH)  # capabilities that the last release does not have
 SPAN = 8.0  # seconds of trouble
 COMPARE = 4.0  # seconds between two comparisons of retained messages
 
@@ -124,7 +124,7 @@ class Scenario:
     def _age(self, chance: Random) -> None:
         """In every other run some brokers are of an older release; half of these are of this one once they restart."""
         if chance.random() < 0.5:
-            lacks = frozenset(chance.choice((NEWEST, NEWEST, NEWEST[:1], NEWEST[1:])))
+            lacks = frozenset(chance.choice((NEWEST, NEWEST, NEWEST[:1], NEWEST[1:], NEWEST[2:])))
             for site in self.world.sites.values():
                 if chance.random() < 0.5:
                     site.lacks, site.upgraded = lacks, chance.random() < 0.5

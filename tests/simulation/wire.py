@@ -38,7 +38,7 @@ def packets_of(data: bytes) -> list[bytes]:
 
 def _may_repeat(packet: bytes) -> bool:
     """Whether the protocol takes it twice. A comparison of retained messages is a dialogue, trees are a stream; links repeat nothing."""
-    return b"$mesh/" in packet[:10] and not any(kind in packet[:20] for kind in (b"$mesh/retained", b"$mesh/packed"))
+    return b"$mesh/" in packet[:10] and not any(kind in packet[:20] for kind in (b"$mesh/retained", b"$mesh/packed", b"$mesh/branch"))
 
 
 class Direction:

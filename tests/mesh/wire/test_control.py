@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.wire.control import (
+    Branch,
     InterestUpdate,
+    Level,
     LinkEntry,
     LinkRecord,
     Noted,
@@ -24,7 +26,7 @@ from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.framing import Framer
 
 UUID = b"u" * 16
-KINDS = ["summary", "synced", "linkstate", "interest", "want", "open", "receipts", "dropped", "noted"]
+KINDS = ["summary", "synced", "linkstate", "interest", "want", "open", "branch", "receipts", "dropped", "noted"]
 SAMPLES = [
     ("summary", (SummaryEntry(1, UUID, 2, 3, 4, 5, 6), SummaryEntry(65_535, UUID, 0, 2**64 - 1, 0, 0, 0))),
     ("linkstate", (LinkRecord(1, UUID, "porto", 5, 6, (LinkEntry(2, 2**63 - 1, 1),)),)),
@@ -32,6 +34,7 @@ SAMPLES = [
     ("interest", InterestUpdate(1, UUID, 5, 4, 5, 7, (), (("a/#", None),))),
     ("want", ((1, UUID), (2, UUID))),
     ("open", Open(1, UUID, 5, 6, ((2, 1, 77), (3, 2, 78)))),
+    ("branch", Branch(1, UUID, 5, 6, (Level(1, 0, bytes(64), b""), Level(4, 9, b"", bytes(32))), ((2, 4, 77), (3, 2, 78)))),
     ("receipts", (Receipt(1, 6, 2, 5, 4, (5, 9), (5, 10), 100, 1000, (Refusal(5, 1, 2, ("g", "f")),)),)),
     ("noted", Noted(1, 6, 2, (5, 9))),
 ]

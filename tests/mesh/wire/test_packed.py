@@ -30,21 +30,21 @@ def test_bodies_come_out_as_they_went_in(bodies: list[bytes]) -> None:
 
 def test_the_tree_of_another_origin_costs_a_fraction() -> None:
     packer, unpacker = Packer(), Unpacker()
-    first, second = (encode_packed(tree(origin), packer) for origin in (101, 102))
+    first, second = (encode_packed("packed", tree(origin), packer) for origin in (101, 102))
     assert len(first) > 800
     assert len(second) < 60
     start = PREFIX + (len(first) > 130)
-    assert decode_packed(first[start:], unpacker) == tree(101)
-    assert decode_packed(second[PREFIX:], unpacker) == tree(102)
+    assert decode_packed("packed", first[start:], unpacker) == tree(101)
+    assert decode_packed("packed", second[PREFIX:], unpacker) == tree(102)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xff\xff", b"\x03\x00"], ids=["cut", "no block", "the end"])
 def test_what_no_packer_made_is_the_peers_error(damage: bytes) -> None:
     with pytest.raises(PeerError, match=r"\$mesh/(packed|open)"):
-        decode_packed(damage, Unpacker())
+        decode_packed("packed", damage, Unpacker())
 
 
 def test_a_body_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "LONGEST", 1000)
     with pytest.raises(PeerError, match="too long"):
-        decode_packed(Packer().pack(bytes(2000)), Unpacker())
+        decode_packed("packed", Packer().pack(bytes(2000)), Unpacker())

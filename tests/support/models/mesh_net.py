@@ -21,7 +21,7 @@ from mqmesh.mesh.node.actions import (
 )
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
-from mqmesh.mesh.wire.identity import BLOCK, MANAGE, Identity
+from mqmesh.mesh.wire.identity import BLOCK, LIFE_BYTES, MANAGE, Identity
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.batch.run import Run
@@ -40,11 +40,19 @@ def signer_of(number: int, lasting: bool = True) -> Signer:
 
 class Net:
     """Nodes by number; what they deliver is committed at once unless `hold`. durable: they have disks, written at once.
-    keyed: they sign."""
+    keyed: they sign. able: capabilities of their release, which all ends say beside `capabilities`."""
 
-    def __init__(self, *numbers: int, config: MeshConfig | None = None, durable: bool = False, keyed: bool = False) -> None:
+    def __init__(
+        self,
+        *numbers: int,
+        config: MeshConfig | None = None,
+        durable: bool = False,
+        keyed: bool = False,
+        able: frozenset[str] = frozenset(),
+    ) -> None:
         self.config = config
         self.keyed = keyed
+        self.able = able
         self.durable = durable
         self.disks: dict[int, Disk] = {}
         self.full: set[int] = set()  # nodes whose disks take nothing
@@ -77,7 +85,8 @@ class Net:
         """A node comes to life, with what its disk holds. keys: other ones than the number's own."""
         if self.keyed:
             keys = keys or Keys("mesh", number, f"b{number}", signer_of(number), given)
-        identity = Identity("mesh", f"b{number}", number, UUID(int=uuid or number), epoch, b"" if keys is None else keys.signer.public)
+        key, life = b"" if keys is None else keys.signer.public, (b"%d %d" % (number, epoch)).ljust(LIFE_BYTES) if self.able else b""
+        identity = Identity("mesh", f"b{number}", number, UUID(int=uuid or number), epoch, key, life, self.able)
         node = self.nodes[number] = Node(identity, self.config, keys=keys)
         if self.durable:
             self.disks.setdefault(number, Disk()).restore(node, self.now)
@@ -110,7 +119,8 @@ class Net:
         self.links += 1
         link = self.links
         self.ends[a, link], self.ends[b, link] = (b, link), (a, link)
-        peers = {one: self.nodes[one].identity._replace(capabilities=self.capabilities) for one in (a, b)}
+        ends = {one: self.nodes[one].identity for one in (a, b)}
+        peers = {one: identity._replace(capabilities=self.capabilities | identity.capabilities) for one, identity in ends.items()}
         self.nodes[a].link_up(link, peers[b], 1_000_000 + link, cost, self.now, own.get(a))
         self.nodes[b].link_up(link, peers[a], 1_000_000 + link, cost, self.now, own.get(b))
         return link
