@@ -184,7 +184,7 @@ class Publishers:
         revealed = how.revealed if not how.parents else False
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
-        if parcel and queue.rules.early and isinstance(committer, Committer):
+        if parcel and queue.rules.early and isinstance(committer, Committer) and not (how.handle or how.parents):
             queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, revealed, early=True)
             self.early[queue] = None
             return committer.early, ""
