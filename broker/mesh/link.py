@@ -113,7 +113,10 @@ class LinkProtocol(asyncio.Protocol):
         context.turns.current = context.turns.broker
         if len(data) <= LARGEST and self.up and self.machine.bypass(now) and receive_one(self.shell, self.id, data, now):
             return
-        self._after(self.machine.receive(data, now))
+        if len(data) > LARGEST and self.up and self.machine.is_one(data, now):  # a block
+            self._receive(data)
+        else:
+            self._after(self.machine.receive(data, now))
         context.flush()
 
     def connection_lost(self, error: Exception | None) -> None:

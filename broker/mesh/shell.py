@@ -114,7 +114,7 @@ class MeshShell:
         self.identity = own_identity(config.data, *who, stored, self.signer.public, self.standing)
         self.node = Node(
             self.identity,
-            _node_settings(settings),
+            _node_settings(settings, config.worker is not None),
             context.wall() - context.loop.time(),
             _keys(config, settings, self.signer),
             self.standing.claim,
@@ -483,10 +483,10 @@ class MeshShell:
             return
         self._draining = True
         touched: set[LinkProtocol] = set()
-        links, incoming = self.links, self.incoming
+        links, incoming, node = self.links, self.incoming, self.node
         more = True  # whether the node may have decided more meanwhile: what is only sent changes nothing
         try:
-            while more and (todo := self.node.take()):
+            while more and node.stirred and (todo := node.take()):
                 more = False
                 if self.roaming is not None:
                     self.roaming.busy()
@@ -646,8 +646,8 @@ def _keys(config: BrokerConfig, settings: MeshSettings, signer: Signer) -> Keys:
     return Keys(settings.name, config.number, config.name, signer, given, settings.brokers)
 
 
-def _node_settings(settings: MeshSettings) -> MeshConfig:
-    """What the mesh core is told of the broker's file."""
+def _node_settings(settings: MeshSettings, workers: bool) -> MeshConfig:
+    """What the mesh core is told of the broker's file. workers: it is the mesh inside a broker."""
     return MeshConfig(
         mode="flood" if settings.mode == "flood" else "routed",
         retained_compare=settings.retained_compare,
@@ -657,4 +657,5 @@ def _node_settings(settings: MeshSettings) -> MeshConfig:
         bounds=settings.custody,
         share="available" if settings.share == "available" else "once",
         forget_after=settings.forget_after,
+        one_broker=workers,
     )

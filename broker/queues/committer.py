@@ -125,8 +125,10 @@ class Committer:
 
     def begin(self) -> None:
         """Write what is new, unless a batch is being written: then that follows it."""
-        self._look()
-        carrying = self.store.carry is not None and self.store.carry.looked
+        carrying = False
+        if self.store.carry is not None:
+            self._look()
+            carrying = self.store.carry.looked
         if self._busy is not None or not (carrying or self.store.dirty) or (self.error is not None and time.monotonic() < self._retry_at):
             return
         try:

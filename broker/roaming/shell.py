@@ -340,8 +340,9 @@ class Roaming:
 
     def settle(self) -> None:
         """The end of a piece of work: what movers gave on is theirs no more."""
-        for drain in list(self._drains.values()):
-            drain.settle()
+        if self._drains:
+            for drain in list(self._drains.values()):
+                drain.settle()
 
     def _wake_soon(self) -> None:
         if not self._waking:

@@ -266,7 +266,7 @@ class Custody:
         if self.tight or self.messages + count > self._bound[0] or self.bytes + size > self._bound[1]:
             return False
         most, easy = self._part[0] - count, self._easy - size
-        for number in numbers(mask):
+        for number in numbers(mask) if mask & (mask - 1) else (mask.bit_length() - 1,):
             d = self.destinations.get(number)
             if d is not None and (d.held_messages > most or d.held_bytes > easy):
                 return False

@@ -216,6 +216,10 @@ class Link:
         self._heard = now
         return True
 
+    def is_one(self, data: bytes, now: float) -> bool:
+        """Whether bytes that came now are one whole PUBLISH, and may bypass the machine."""
+        return self._splitter.is_one(data) and self.bypass(now)
+
     def send(self, data: bytes) -> None:
         """Queue whole packets for `take()`. A shell may as well write them itself: the machine keeps no count of them."""
         self._out.append(data)

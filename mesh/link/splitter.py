@@ -52,6 +52,16 @@ class Splitter:
         """Whether a packet is incomplete, or no more is taken."""
         return bool(self._parts) or self.error is not None
 
+    def is_one(self, data: bytes) -> bool:
+        """Whether bytes that would come now are one whole PUBLISH, which need not be fed."""
+        if self._parts or self.error is not None or len(data) > self._largest or data[0] & 0xF0 != PUBLISH:
+            return False
+        try:
+            length, start = read_length(data, 1, len(data))
+        except MalformedPacket:
+            return False
+        return length >= 0 and start + length == len(data)
+
     def feed(self, data: bytes) -> list[bytes | Control]:
         """The whole packets up to here: PUBLISH packets as bytes, as many in one as came in a row, others as Control."""
         pieces: list[bytes | Control] = []

@@ -48,7 +48,8 @@ class MeshConfig:
     the credit is used up.
     managers: names of the brokers whose orders count; None: all.
     retained_compare: seconds between two comparisons of retained messages with one neighbour. deletions_kept: seconds that a
-    deletion of a retained message is remembered if not every member has confirmed it.
+    deletion of a retained message is remembered if not every member has confirmed it. one_broker: the members are processes of one broker
+    (`broker/workers`), which check nothing twice: of the packets of a block only the first is looked at.
     """
 
     mode: Literal["routed", "flood"] = "routed"
@@ -71,6 +72,7 @@ class MeshConfig:
     receipt_delay: float = 0.02
     retained_compare: float = 30.0
     deletions_kept: float = 7 * 86_400.0
+    one_broker: bool = False
 
 
 @dataclass(slots=True)

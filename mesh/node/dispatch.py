@@ -424,8 +424,9 @@ class Dispatch:
         if self._pump_due:
             self._pump_due = False
             self._pump()
-        self.pager.go_on()
-        self.pager.spill()
+        if self.pager.busy:
+            self.pager.go_on()
+            self.pager.spill()
         if self.custody.unblocked(self._core.now, self._core.wall_ms):
             self._core.actions.append(Unblocked())
         if self.custody.watches.finished:

@@ -527,10 +527,12 @@ class Membership:
 
     def next_deadline(self) -> float | None:
         """When the next absent broker is forgotten."""
+        if not self._absent:
+            return None
         core = self._core
         limit, held, keys = core.config.forget_after, core.config.keys_held, core.keys
         pinned = [since for number, since in self._absent.items() if number in keys.pins] if keys is not None and held is not None else []
-        due = [min(self._absent.values()) + limit] if limit is not None and self._absent else []
+        due = [min(self._absent.values()) + limit] if limit is not None else []
         if held is not None and pinned:
             due.append(min(pinned) + held)
         return min(due, default=None)

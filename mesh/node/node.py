@@ -513,14 +513,16 @@ class Node:
 
     def delivered(self, token: int, now: float) -> None:
         """A delivery with a token is committed: it will not be lost here. Each token once, in any order."""
-        self._core.enter(now)
+        core = self._core
+        core.now = now
         here = self._here.pop(token, None)
         if here is not None:
+            core.stirred = True
             entry, refused = here
             for share in refused:
                 self._dispatch.refused_here(entry, share)
-            if refused and self._core.journal is not None:
-                self._core.journal.drop(entry)
+            if refused and core.journal is not None:
+                core.journal.drop(entry)
             return
         self._relay.delivered(token)
 
@@ -566,16 +568,12 @@ class Node:
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
-        journal = self._core.journal
-        deadlines = (
-            self._relay.due,
-            self._retained.deadline,
-            self._dispatch.custody.next_deadline(),
-            self._dispatch.pager.next_deadline(),
-            None if journal is None else journal.others.due,
-            self._members.next_deadline(),
-        )
-        return min([one for one in deadlines if one is not None], default=None)
+        due, dispatch, journal = self._relay.due, self._dispatch, self._core.journal
+        others = self._members.next_deadline(), None if journal is None else journal.others.due
+        for one in (self._retained.deadline, dispatch.custody.next_deadline(), dispatch.pager.next_deadline(), *others):
+            if one is not None and (due is None or one < due):
+                due = one
+        return due
 
     def handle_timer(self, now: float) -> None:
         """Receipts go with the next `take`, what was learned of others with the next `records`; messages expire; brokers that are away

@@ -434,6 +434,8 @@ class Pager:
         heap, pages = self._deadlines, self._custody.pages
         while heap and heap[0][1] not in pages:
             heapq.heappop(heap)
+        if not heap and not self._custody.policy.aged:
+            return None
         due = [heap[0][0]] if heap else []
         if self._custody.policy.aged:
             for d in self._custody.destinations.values():

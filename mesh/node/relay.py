@@ -58,6 +58,7 @@ from .flood import Flooder
 TOPICS = 200_000  # topics known to be good
 BLOCKS, LONG_BLOCK = 10_000, 1024  # property blocks known to be good, and the longest kept
 STREAMS = 10_000  # kept for each link
+NOTHING: tuple[dict[int, list[Receipt]], dict[int, list[Dropped]]] = {}, {}
 
 
 class Relay:
@@ -246,7 +247,7 @@ class Relay:
         block, bits = frame[payload:], bits_end - head.width
         name = len(topic).to_bytes(2, "big") + topic
         properties = join_properties(stream.parsed.correlation, others)
-        size, begin = packets_in(block, head.version, head.flags & 3, name, properties)
+        size, begin = packets_in(block, head.version, head.flags & 3, name, properties, not core.config.one_broker)
         count = len(block) // size
         position, last = (head.epoch, first), first + count - 1
         known = record is None or position <= (record.last if not stream.custody else NO_POSITION if window is None else window.seen)
@@ -527,7 +528,8 @@ class Relay:
         self._count(pending)
 
     def delivered(self, token: int) -> None:
-        """The shell has committed a delivery; the receipt may go."""
+        """The shell has committed a delivery; the receipt may go. Where it goes with others later, nothing else is due."""
+        due = self.due
         window, pending, origin = self.tokens.pop(token)
         if self._core.journal is None:
             self._count(pending)
@@ -537,6 +539,8 @@ class Relay:
             self._owed[origin] = None
         if pending.heir is not None and pending.heir[0].commit(pending.heir[1]):
             self._owed[pending.heir[0].owner[0]] = None
+        if self.due is None or self.due != due:
+            self._core.stirred = True
 
     def _count(self, pending: Pending) -> None:
         """A delivery is carried out: its receipt is due when `receipt_delay` is over, or later with its commit."""
@@ -610,8 +614,6 @@ class Relay:
 
         A receipt waits for `receipt_delay`, so that one serves many small runs; no loss waits for it.
         """
-        if not self._owed:
-            return []
         now = self._core.now
         if self._due is None:
             self._due = now + self._core.config.receipt_delay
@@ -625,11 +627,12 @@ class Relay:
 
     def flush(self) -> tuple[dict[int, list[Receipt]], dict[int, list[Dropped]]]:
         """The receipts and drops that go up now, by link."""
-        if not (self._owed or self._up or self._dropped):
-            return {}, {}
+        due = self._receipts_due() if self._owed else ()
+        if not (due or self._up or self._dropped):
+            return NOTHING
         core = self._core
         config = core.config
-        for origin in self._receipts_due():
+        for origin in due:
             record = self.records.get(origin)
             if record is None or record.upstream is None:
                 continue

@@ -176,6 +176,8 @@ class Signalling:
     def flush(self) -> None:
         """Say what goes up the trees now."""
         receipts, drops = self._relay.flush()
+        if not (receipts or drops):
+            return
         for link, some in receipts.items():
             self._core.control(link, "receipts", some)
         for link, lost in drops.items():

@@ -41,10 +41,11 @@ def block_of(run: Run, start: int) -> tuple[int, bytes] | None:
     return version, data[start * size :] if start else data
 
 
-def packets_in(block: bytes, version: int, qos: int, name: bytes, properties: bytes) -> tuple[int, int]:
+def packets_in(block: bytes, version: int, qos: int, name: bytes, properties: bytes, every: bool = True) -> tuple[int, int]:
     """Check the payload of a block: the size of each packet, and where its payload begins.
 
-    name: the topic with its length in front. properties: of each message. Raises `PeerError`.
+    name: the topic with its length in front. properties: of each message. every: check each packet; else the first one stands for all.
+    Raises `PeerError`.
     """
     try:
         remaining, at = read_length(block, 1, len(block))
@@ -58,6 +59,7 @@ def packets_in(block: bytes, version: int, qos: int, name: bytes, properties: by
         raise bad_frame(f"a block of {len(block)} bytes, at most {LONGEST} are taken")
     if remaining < 0 or tail_at + len(tail) > size or len(block) % size:
         raise bad_frame("the packets of a block do not fill it")
-    if not all_have(block, 0, front, size) or not all_have(block, tail_at, tail, size):
+    whole = block if every else block[:size]
+    if not all_have(whole, 0, front, size) or not all_have(whole, tail_at, tail, size):
         raise bad_frame("the packets of a block are not alike")
     return size, tail_at + len(tail)

@@ -38,6 +38,20 @@ def feed(data: bytes, cuts: list[int]) -> tuple[list[bytes | Control], Splitter]
     return pieces, splitter
 
 
+@given(PACKETS, st.integers(0, 400_000), st.integers(0, 3))
+def test_what_need_not_be_fed_is_one_whole_publish(packets: list[bytes], begin: int, missing: int) -> None:
+    for data in (b"".join(packets), *packets[:5], *[packet + b"\x30" for packet in packets[:2]]):
+        data = data[: len(data) - missing]
+        if not data:
+            continue
+        splitter = Splitter(LARGEST)
+        assert splitter.is_one(data) == (data[0] & 0xF0 == 0x30 and data in packets)
+        splitter.feed(data[: begin % len(data)])
+        if splitter.partial:
+            assert not splitter.is_one(data)
+    assert not Splitter(100).is_one(publish(b"x" * 100))
+
+
 @given(PACKETS, st.lists(st.integers(0, 10**6), max_size=12), st.integers(0, 4))
 def test_what_comes_out_is_what_went_in(packets: list[bytes], cuts: list[int], missing: int) -> None:
     data = b"".join(packets)

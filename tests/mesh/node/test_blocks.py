@@ -127,6 +127,22 @@ def test_changed_bytes_are_taken_or_the_peers_error(data: st.DataObject, qos: in
             assert len(action.run.payloads) == action.run.count
 
 
+def test_deliveries_whose_receipt_goes_with_others_leave_nothing_to_do() -> None:
+    node, blocks = block(1)
+    due = []
+    for data in blocks:
+        node.receive(1, data, 0.0)
+        (delivery,) = [action for action in node.take() if isinstance(action, Deliver)]
+        assert delivery.token is not None
+        assert not node.stirred
+        node.delivered(delivery.token, 0.0)
+        due.append((node.stirred, node.next_deadline()))
+        assert not node.take()
+    assert due == [(True, node.receipt_delay), (False, node.receipt_delay)]
+    node.handle_timer(node.receipt_delay)
+    assert len([action for action in node.take() if isinstance(action, Send)]) == 1
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_policy_renames_the_messages_of_a_block(qos: int) -> None:
     policy = Policy(prefixes=(("here/", "there/"),))

@@ -86,6 +86,7 @@ class TwoNodes(RuleBasedStateMachine):
             token, payloads = self.open.pop(0)
             self.committed += payloads
             self.net.commit(2, token)
+            self.quiet(self.net.nodes[2])
 
     @precondition(lambda self: self.up is not None)
     @rule(number=st.sampled_from([1, 2]))

@@ -90,6 +90,16 @@ def test_changed_bytes_are_other_payloads_or_the_peers_error(
     assert len(changed) % size == 0
 
 
+def test_between_processes_of_one_broker_the_first_packet_stands_for_all() -> None:
+    first, other = b"\x30\x04\0\1tx", b"\x30\x04\0\1uy"
+    assert packets_in(first + other, 4, 0, name("t"), b"", every=False) == (6, 5)
+    for block in (other + first, first + other[:-1]):
+        with pytest.raises(PeerError):
+            packets_in(block, 4, 0, name("t"), b"", every=False)
+    with pytest.raises(PeerError):
+        packets_in(first + other, 4, 0, name("t"), b"")
+
+
 def test_a_block_that_is_too_long_is_the_peers_error() -> None:
     """So that what is made of it, where it cannot be passed on as it is, is bounded too."""
     packet = b"\x30\x03\0\1t"
