@@ -109,6 +109,8 @@ class Incoming:
             route = router.routes.get(topic) or router.route(topic)
             if action.ordinary and any(target.qos and not passes(target.session) for target in route.targets):
                 return True
+            if action.ordinary and any(group.keeps for group in route.shares):
+                return True
         groups = [router.groups[pick] for pick in action.picks if pick in router.groups]
         return any(not any(passes(member.session) for member in group.members) for group in groups)
 
@@ -128,11 +130,12 @@ class Incoming:
         picks = [pick for pick in action.picks if pick in router.groups]
         wide: list[Spread] = []
         if not run.uniform:
-            self._deliver_parts(run, publication, wide)
+            self._deliver_parts(run, action.origin, publication, wide)
         elif action.ordinary:
             route = router.routes.get(run.topic) or router.route(run.topic)
             told = self.shell.retained.came(run.topic, action.key) if action.key else None
             self._hand_over(run, route, publication, told or (), len(picks), wide)
+            self._put(run, route, action.origin)
         elif run.mark is not None and self.shell.context.journal is not None:
             self.shell.context.journal.received(run, len(picks))
         if action.stored:
@@ -218,7 +221,12 @@ class Incoming:
         if action.coming:
             self.shell.retained.expect(run.topic, action.key)
 
-    def _deliver_parts(self, batch: Batch, publication: Publication, wide: list[Spread] | None = None) -> None:
+    def _put(self, run: Batch, route: Route, origin: int) -> None:
+        """Put messages into the queues that are bound to their topic."""
+        for group in route.shares:
+            self.shell.context.counters.dropped += group.come(run, origin)
+
+    def _deliver_parts(self, batch: Batch, origin: int, publication: Publication, wide: list[Spread] | None = None) -> None:
         """Messages of different topics: those in a row that have the same recipients go together. wide: see `_hand_over`."""
         router = self.shell.router
         routes = router.routes
@@ -236,6 +244,7 @@ class Incoming:
                 recipients = found.local or found
             else:
                 self._hand_over(batch.single(index), route, publication, wide=wide)
+                self._put(batch.single(index), route, origin)
         if recipients is not None:
             self._hand_over(batch.part(start, batch.count) if start else batch, recipients, publication, wide=wide)
 

@@ -1,8 +1,10 @@
-"""Queues that are bound to topic filters: what is published to a matching topic here is put into them as well (docs/queues.md).
+"""Queues that are bound to topic filters: what is published to a matching topic is put into them as well (docs/queues.md).
 
 A bound queue stands among the shared subscriptions of a route, as one that always takes its copy. So a topic without a bound queue knows
 nothing of all this. The acknowledgement of a message of QoS 1 or 2 waits for the commit of the queues, and of everything else that it
 waits for anyway: something without bytes is put before it into the connection's tracker, which opens with the queues' gate.
+
+To other sites it is a subscription. What they bring stands in the store's commit that says that it has come, and is put after that.
 
 What it does not know: how a queue works.
 """
@@ -74,6 +76,23 @@ class BoundQueue(ShareGroup):
             gate.waiting.append(_Held(tracker, tracker.behind_gate(batch.qos, b"", 0, gate), batch.qos))
         if site.context.journal is not None and batch.mark is not None:
             gate.waiting.append(_Noted(site.context.journal, batch.mark, self.name))
+        return 0
+
+    @property
+    def keeps(self) -> bool:
+        """See `ShareGroup`."""
+        return True
+
+    def come(self, batch: Batch, origin: int) -> int:
+        """See `ShareGroup`. It is put after the commit that says that it has come; at QoS 0 at once."""
+        journal, publishers = self._site.context.journal, self._queues.publishers
+        noted = _Noted(journal, batch.mark, self.name) if journal is not None and batch.mark is not None else None
+        try:
+            publishers.put_brought(self._queue, self._queues.sites.site_name(origin), batch, noted)
+        except Refused as error:
+            if noted is not None:
+                noted.refused(error.text)
+            return batch.count
         return 0
 
 

@@ -3,6 +3,7 @@
     PUBLISH to $queue/NAME                `check`, then `put`; many together, whatever their properties: `put_each`
     the same at another site              `put_parcel`
     PUBLISH to a topic of a bound queue   `put_published`
+    the same at another site              `put_brought`
     a will, the broker's own program      `put_own`
 
 What it does not know: the bytes of MQTT, files, members.
@@ -13,10 +14,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ...base.queues import TEMPORARY
+from ...base.queues import HANDLE, PARENTS, TEMPORARY
 from ...base.quoting import quoted
+from ...mqtt.properties import Property, encode_properties
+from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
-from .committer import Committer, Gate
+from .committer import Committer, Gate, Waiting
 from .core.blocks import META_WEIGHT, Key, Meta
 from .core.queue import Queue
 from .handles import Pending, key_of
@@ -45,6 +48,7 @@ class Publishers:
         self._upkeep = queues.upkeep
         self._now = queues.now
         self.early: dict[Queue, None] = {}  # queues with messages that need not wait for the log
+        self._dropping: set[str] = set()  # queues that had no room for what other sites brought
 
     def check(self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None) -> list[Refused | None]:
         """Why a queue here refuses messages, each by itself; an empty list: it refuses none. The home of a queue elsewhere looks itself."""
@@ -125,28 +129,36 @@ class Publishers:
 
     def _receive(self, post: PutPost, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
-        before. topic: b"": the queue's. Raises Refused: there is no room.
+        before, or dropped. topic: b"": the queue's. Raises Refused: there is no room.
         """
         how = how_of_any(properties)
-        queue, now = self._store.queues[post.name], self._now()
-        committer = self._store.committer(queue)
-        if post.parcel:  # what can never be put would hold what comes after it
+        queue, taken = self._store.queues[post.name], bool(post.parcel) or post.brought
+        failures: list[Refused | None] = []
+        if taken:  # what can never be put would hold what comes after it
             if queue.full:
-                raise Refused(Reason.QUOTA_EXCEEDED, f"the queue holds {queue.waiting + queue.held:,} messages, and is full")
+                text = "the queue is full"
+                if not post.brought:
+                    raise Refused(Reason.QUOTA_EXCEEDED, text)
+                if not queue.rules.dead_letters:
+                    self._drop(queue, post, text)
+                    return None
+                failures = [Refused(Reason.QUOTA_EXCEEDED, text)] * len(post.payloads)
             if how.plan is not None and queue.unknown(how.plan) is not None:
                 how = how._replace(plan=None)
-        failures = self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
-        if not failures:
-            return self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel, topic)[0]
-        good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None]
-        if good:
-            self._put(post.name, post.publisher, how, good, post.expiry, post.parcel, topic)
-        elif committer.store.full is not None:
+        failures = failures or self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
+        good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None] if failures else post.payloads
+        gate = self._put(post.name, post.publisher, how, good, post.expiry, post.parcel, topic, taken)[0] if good else None
+        return self._bury(queue, post, how, failures, topic) if failures else gate
+
+    def _bury(self, queue: Queue, post: PutPost, how: How, failures: list[Refused | None], topic: bytes) -> Gate:
+        """Make dead letters of messages that are not put. failures: why, each by itself; None: it is put. Raises Refused."""
+        committer = self._store.committer(queue)
+        if committer.store.full is not None and all(failures):
             raise Refused(Reason.QUOTA_EXCEEDED, committer.store.full)
         meta = Meta(post.publisher, how.properties, "", how.group, post.parcel)
         for payload, failure in zip(post.payloads, failures, strict=True):
             if failure is not None:
-                letters, block, index = self._store.bury_failed(queue, payload, meta, failure.text, how.priority, topic, now)
+                letters, block, index = self._store.bury_failed(queue, payload, meta, failure.text, how.priority, topic, self._now())
                 if how.parents:  # they end as those of any child do
                     self._workflow.put(letters, block, index, post.publisher, how.parents, committer.gate)
                 log.warning(
@@ -156,6 +168,31 @@ class Publishers:
                     quoted(failure.text),
                 )
         return committer.gate
+
+    def _drop(self, queue: Queue, post: PutPost, text: str) -> None:
+        """Nobody can be told that messages of another site find no room, and there is no queue of dead letters."""
+        queue.counts["refused"] += len(post.payloads)
+        if post.name not in self._dropping:
+            self._dropping.add(post.name)
+            log.warning("event=queue-dropped queue=%s publisher=%s text=%s", quoted(post.name), quoted(post.publisher), quoted(text))
+
+    def put_brought(self, name: str, site: str, run: Batch, waiting: Waiting | None) -> None:
+        """Put messages of one topic, to which a queue here is bound, that the mesh brings from a site: its name is that of the publisher.
+
+        At QoS 1 and 2 they stand in the store's commit with what says that they have come, and are put after it. Handles and parents count
+        for nothing: the names of their publishers are not known here. waiting: goes when they are kept. Raises Refused, at QoS 0.
+        """
+        post = PutPost(b"", name, site, "", _brought(run.properties), run.expiry, [bytes(one) for one in run.payloads], run.topic, True)
+        if not self._store.queues[name].full:
+            self._dropping.discard(name)
+        if run.qos:
+            self._sites.arrivals.keep(post._replace(parcel=token_bytes(12)))
+            if waiting is not None:
+                self._sites.keeping.when_kept(waiting.go)
+            return
+        gate = self._receive(post, properties_of(post.properties), run.topic)
+        if gate is not None and waiting is not None:
+            gate.waiting.append(waiting)
 
     def put_published(
         self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None, by_store: bool
@@ -173,14 +210,23 @@ class Publishers:
         return self._receive(PutPost(b"", name, publisher, user, block, run.expiry, payloads), properties, bytes(topic))
 
     def _put(
-        self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes, topic: bytes = b""
+        self,
+        name: str,
+        publisher: str,
+        how: How,
+        payloads: list[bytes],
+        expiry: int | None,
+        parcel: bytes,
+        topic: bytes = b"",
+        taken: bool = False,
     ) -> tuple[Gate | None, str]:
+        """Put messages. taken: they cannot be refused any more. Raises Refused."""
         known = self._repeated(name, publisher, how)
         if known is not None:
             return known
         queue, now = self._store.queues[name], self._now()
         committer = self._store.committer(queue)
-        self._check_room(queue, how, payloads, bool(parcel))
+        self._check_room(queue, how, payloads, taken)
         revealed = how.revealed if not how.parents else False
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
@@ -236,10 +282,10 @@ class Publishers:
             return None, f"{name}:{known}"
         return (known, "") if known is not None else None
 
-    def _check_room(self, queue: Queue, how: How, payloads: list[bytes], parcel: bool) -> None:
-        """Raise Refused if messages find no room. parcel: the bounds of the queue are not asked."""
+    def _check_room(self, queue: Queue, how: How, payloads: list[bytes], taken: bool) -> None:
+        """Raise Refused if messages find no room. taken: the bounds of the queue are not asked."""
         text, size = self._store.of(queue).full, sum(map(len, payloads))
-        if text is None and not parcel:
+        if text is None and not taken:
             text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
         text = text or self._upkeep.no_room(size + len(how.properties) + META_WEIGHT)
         if text is not None:
@@ -258,3 +304,14 @@ class Publishers:
         except Refused:
             return False
         return True
+
+
+def _brought(block: bytes) -> bytes:
+    """Encoded properties of a message of another site, without what says something to its publisher's broker only, and without expiry."""
+    properties = properties_of(block)
+    if properties is None:
+        return b""
+    pairs = [pair for pair in properties.user_properties if pair[0] not in (HANDLE, PARENTS)]
+    if len(pairs) == len(properties.user_properties):
+        return properties.without_expiry
+    return strip(properties.without_expiry, Property.USER_PROPERTY) + encode_properties({Property.USER_PROPERTY: pairs})

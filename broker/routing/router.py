@@ -171,13 +171,15 @@ class Router:
         return is_new
 
     def bind(self, group: ShareGroup) -> None:
-        """Somebody that is no session wants messages: a queue."""
+        """Somebody that is no session wants messages, of all sites: a queue."""
         self.tree.add(group.filter, group, group)
+        self._hold(group.filter)
         self._changed(group.filter)
 
     def unbind(self, group: ShareGroup) -> None:
         """It wants them no more."""
         self.tree.remove(group.filter, group)
+        self._release(group.filter)
         self._changed(group.filter)
 
     def _note_filtered(self, session: Subscriber, full: str) -> None:

@@ -40,6 +40,11 @@ class ShareGroup:
         self.journal: Recorder | None = None
 
     @property
+    def keeps(self) -> bool:
+        """Whether what another site has published is kept here for it, though no member of it is chosen."""
+        return False
+
+    @property
     def no_room(self) -> str:
         """Why a message was not taken."""
         return f"no member of $share/{self.name} has room"
@@ -91,6 +96,10 @@ class ShareGroup:
     def take(self, batch: Batch, publication: Publication) -> int:
         """Its copy of what is published: how many messages found no room."""
         return self.deliver(batch, publication.commit)
+
+    def come(self, batch: Batch, origin: int) -> int:
+        """Its copy of what another site has published: how many messages found no room. That site has chosen the member, see `deliver`."""
+        return 0
 
     def deliver(self, run: Batch, commit: int = 0) -> int:
         """Spread the messages, each to one member (MQTT-4.8.2-4): how many found no room.

@@ -48,7 +48,8 @@ class HomesPost(NamedTuple):
 class PutPost(NamedTuple):
     """Messages for a queue. parcel: their number, unique. user: name that the publisher proved. expiry: seconds left, None: for ever.
 
-    topic: to which they were published; b"": the queue's.
+    topic: to which they were published; b"": the queue's. brought: other sites published them,
+    and nobody can be told that the queue is full.
     """
 
     parcel: bytes
@@ -59,6 +60,7 @@ class PutPost(NamedTuple):
     expiry: int | None
     payloads: list[bytes]
     topic: bytes = b""
+    brought: bool = False
 
 
 class JoinPost(NamedTuple):
@@ -171,10 +173,10 @@ def decode_homes(body: bytes) -> HomesPost:
 
 
 def decode_put(body: bytes) -> PutPost:
-    parcel, name, publisher, user, properties, expiry, payloads, topic = fields(
-        body, bytes, str, str, str, bytes, object, list, bytes, left_out=(b"",)
+    parcel, name, publisher, user, properties, expiry, payloads, topic, brought = fields(
+        body, bytes, str, str, str, bytes, object, list, bytes, bool, left_out=(b"", False)
     )
-    return PutPost(parcel, name, publisher, user, properties, _expiry(expiry), _payloads(payloads), topic)
+    return PutPost(parcel, name, publisher, user, properties, _expiry(expiry), _payloads(payloads), topic, brought)
 
 
 def decode_join(body: bytes) -> JoinPost:
