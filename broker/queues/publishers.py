@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+Lot = tuple[Key, list[bytes], list[Meta]]  # messages of one block
+Line = list[Lot]  # those that differ in their expiries only, in order
+Place = tuple[Line, Key, Meta]  # of messages that are put in one way
+
 
 class Publishers:
     """See the module. queues: of this broker."""
@@ -186,7 +190,7 @@ class Publishers:
         if not self._store.queues[name].full:
             self._dropping.discard(name)
         if run.qos:
-            self._sites.arrivals.keep(post._replace(parcel=token_bytes(12)))
+            self._sites.arrivals.keep(post._replace(parcel=self._sites.parcels.next()))
             if waiting is not None:
                 self._sites.keeping.when_kept(waiting.go)
             return
@@ -260,18 +264,23 @@ class Publishers:
         said = sum([len(way.how.properties) for way in ways]) + len(ways) * META_WEIGHT
         if committer.store.full is not None or queue.lacks_room(len(payloads), size) or self._upkeep.no_room(size + said) is not None:
             return None
-        lots: dict[Key, tuple[list[bytes], list[Meta]]] = {}
-        places: dict[Way, tuple[list[bytes], list[Meta], Meta]] = {}
+        lots: list[Lot] = []
+        lines: dict[Key, Line] = {}
+        places: dict[Way, Place] = {}
         for payload, way in zip(payloads, ways, strict=True):
             place = places.get(way)
             if place is None:
                 how = way.how
                 key = queue.key(now, b"", how.priority, how.delay, 1000 * (way.expiry or 0), None, how.revealed)
-                lot = lots.setdefault(key, ([], []))
-                place = places[way] = *lot, Meta(publisher, how.properties, "", how.group)
-            place[0].append(payload)
-            place[1].append(place[2])
-        for key, (some, metas) in lots.items():
+                place = places[way] = lines.setdefault(key.line, []), key, Meta(publisher, how.properties, "", how.group)
+            line, key, meta = place
+            if not line or (line[-1][0] is not key and line[-1][0] != key):  # in turn with others of another expiry: in order
+                line.append((key, [], []))
+                lots.append(line[-1])
+            _, some, metas = line[-1]
+            some.append(payload)
+            metas.append(meta)
+        for key, some, metas in lots:
             queue.put_each(key, some, metas, now)
         return committer.gate
 

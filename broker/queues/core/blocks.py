@@ -75,6 +75,11 @@ class Key(NamedTuple):
     topic: bytes = b""
     early: bool = False
 
+    @property
+    def line(self) -> Key:
+        """What messages that keep their order have in common: all but the expiry."""
+        return self._replace(expires=0) if self.expires else self
+
 
 class Place(NamedTuple):
     """Where the bodies of a block are in the log. segment: its number. offset: of the first body. size: of all. crc: over all."""

@@ -238,12 +238,15 @@ class Queue(Stock):
     def put_each(self, key: Key, payloads: list[bytes], metas: list[Meta], now: int) -> tuple[Block, int]:
         """The same where their publisher said different things of them: `metas`, one for each message; one: for all."""
         self.touch()
-        block = self.opened.get(key)
-        if block is not None and (block.count + len(payloads) > BLOCK_MAX or block.size > BLOCK_BYTES):
+        line = key.line
+        block = self.opened.get(line)
+        if block is not None and (
+            block.key.expires != key.expires or block.count + len(payloads) > BLOCK_MAX or block.size > BLOCK_BYTES
+        ):  # what is put in turn with different expiries stays in order
             self.filled.append(block)
             block = None
         if block is None:
-            block = self.opened[key] = Block(key, now)
+            block = self.opened[line] = Block(key, now)
         before, told = block.size, len(block.metas)
         index = block.add(payloads, metas)
         self.gathering += len(payloads)

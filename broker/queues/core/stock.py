@@ -94,7 +94,7 @@ class Stock:
         self.touched: dict[Any, None] = {}
         self.moves: list[Move] = []
         self.dead: list[Dead] = []
-        self.opened: dict[Key, Block] = {}
+        self.opened: dict[Key, Block] = {}  # by `Key.line`
         self.filled: list[Block] = []
         self.early: list[Block] = []  # given to members, and not gathered for the log yet
         self.changed: list[tuple[str, bool]] = []

@@ -351,6 +351,20 @@ async def test_messages_that_are_not_alike_are_answered_in_order(tmp_path: Path,
         ]
 
 
+async def test_what_expires_at_different_times_stays_in_order(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, member = await site.client("shop"), await site.client("member")
+        lives = [{}, {Property.MESSAGE_EXPIRY_INTERVAL: 60}, {Property.MESSAGE_EXPIRY_INTERVAL: 3600}]
+        sent = [
+            Publish("$queue/orders", b"%d" % at, 1, packet_id=at, properties=lives[at % 3] | user(note=f"{at % 2}")) for at in range(1, 61)
+        ]
+        shop.send(*sent)
+        for one in sent:
+            await shop.expect(Puback, packet_id=one.packet_id)
+        await member.subscribe("$queue/orders", qos=1)
+        assert [int(one.payload) for one in await member.messages(60)] == list(range(1, 61))
+
+
 async def test_members_of_two_versions_get_properties_and_what_is_left_of_a_life(tmp_path: Path) -> None:
     async with Site(queues=queues(tmp_path, orders=Rules(plan=plan_of("a, b")))) as site:
         shop, a, b = await site.client("shop"), await site.client("a"), await site.client("b", version=4)

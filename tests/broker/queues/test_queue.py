@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mqmesh.broker.queues.core.blocks import SPARE, Block, Meta
@@ -368,6 +368,19 @@ def test_q7_the_first_free_member_takes_it() -> None:
     assert bodies(queue.take(a, 2, 1)) == [b"3"]
     queue.leave(b, 2)
     assert bodies(queue.take(a, 9, 2)) == [b"1", b"2"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from((0, 10, 20_000)), st.sampled_from((4, 9))), max_size=12))
+def test_order_stays_whatever_expires_when(puts: list[tuple[int, int, int]]) -> None:
+    """Messages that differ in their expiries are in blocks of their own."""
+    queue, wanted = Queue("q", Rules()), list[tuple[int, bytes]]()
+    for count, life, priority in puts:
+        payloads = [b"%d" % (len(wanted) + at) for at in range(count)]
+        wanted += [(-priority, payload) for payload in payloads]
+        queue.put(payloads, Meta("p", b""), 1, priority=priority, life=life)
+    for block in queue.seal(1):
+        queue.committed(block, 1)
+    assert bodies(queue.take(queue.join("a"), 99, 2)) == [payload for _, payload in sorted(wanted, key=lambda one: one[0])]
 
 
 def test_priority_goes_first_and_order_stays_within_one() -> None:

@@ -258,7 +258,7 @@ class Ledger:
                 for first, count in held.held_by(other.number) if held.lane is part.lane else ():
                     groups = {held.block.meta(one).group for one in range(first, first + count)}
                     assert entry.group not in groups, f"group {entry.group} is with {other.name}, and {position} is given to {member.name}"
-        if entry.plain and not part.tries(at) and not entry.expires and not (part.block.key.ordered and part.index):
+        if entry.plain and not part.tries(at) and not (part.block.key.ordered and part.index):
             line = queue.name, part.lane.group, entry.group
             latest = self._latest.get(line, 0)
             assert position > latest, f"{position} is given after {latest}, group {line}"

@@ -236,6 +236,7 @@ class Scenario:
                 "mqmesh-plan": ("pool", f"{queue}-a", f"{queue}-b | {queue}-c"),
             }
             if what == "expiry":
+                plain = True
                 properties[Property.MESSAGE_EXPIRY_INTERVAL] = chance.randint(1, 4)
             else:
                 pairs.append((what, chance.choice(values[what])))
@@ -459,7 +460,7 @@ class Scenario:
         for sent in self.messages:
             rules = self.rules[sent.queue]
             found = self._found(sent)
-            if not sent.plain or sent.again or not found or not sent.qos or rules.delay or rules.age:
+            if not sent.plain or sent.again or not found or not sent.qos or rules.delay:
                 continue
             line = sent.publisher, sent.queue, sent.qos
             number, position = last.get(line, (0, 0))
