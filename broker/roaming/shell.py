@@ -317,7 +317,10 @@ class Roaming:
         self._tick()
         number: Any = event.fields.get("number")
         if event.name == "member_up":
-            uuid = self.node.holders()[number].uuid.bytes
+            holder = self.node.holders().get(number)
+            if holder is None:  # it is down again: that event follows
+                return
+            uuid = holder.uuid.bytes
             if self._uuids.setdefault(number, uuid) != uuid:
                 self._uuids[number] = uuid
                 self.roamer.member_gone(number)
