@@ -201,7 +201,7 @@ async def test_parts_from_the_mesh_go_to_everyone_who_wants_it(qos):
     topics = [b"a/1", b"a/2", b"b", b"b", b"c", b"far/x", b"a/1", b"b", b"a/2"]
     run = PartsBatch([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
     for _ in range(2):  # routes are not known, then they are
-        incoming._deliver_parts(run, Publication())
+        incoming._deliver_parts(run, 2, Publication())
         broker.context.flush()
         got = {name: wire.packets() for name, wire in wires.items()}
         for name, most, wanted in (("all", 2, topics), ("some", 1, [b"a/1", b"a/2"]), ("identified", 2, [b"b"]), ("shared", 2, [])):
