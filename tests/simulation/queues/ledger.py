@@ -241,6 +241,8 @@ class Ledger:
         for at in range(start, start + count):
             key = queue.name, part.block.first + at
             entry = self.entries.get(key)
+            if entry is None and part.block.key.early:  # it is in the store of the broker
+                continue
             assert entry is not None, f"{key} is given before it is on the disk"
             assert not entry.gone, f"{key} is given, and its segment is deleted"
             standing = entry.parts[part.index]

@@ -142,6 +142,7 @@ class Scenario:
         rules.single = rules.plan == POOL and chance.random() < 0.2
         rules.requests = chance.random() < 0.4
         rules.store = chance.choice(("log", "log", "sqlite"))
+        rules.early = chance.random() < 0.3
         return rules
 
     def _clients(self) -> None:
@@ -221,7 +222,7 @@ class Scenario:
         chance, number = self.chance, len(self.messages)
         pairs: list[tuple[str, str]] = []
         properties: dict[int, Any] = {}
-        handle = f"h{number}" if chance.random() < 0.3 else ""
+        handle = f"h{number}" if chance.random() < 0.3 and not self.rules[queue].early else ""  # it would wait for the log, and others not
         if handle:
             pairs.append(("mqmesh-handle", handle))
         if chance.random() < 0.3:
