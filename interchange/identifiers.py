@@ -12,7 +12,6 @@ What it does not know: clocks, where the last count is kept.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 
 from .refusals import Code, Refusal
@@ -52,20 +51,6 @@ class Identifiers:
     def ahead(self, now: int, many: int) -> int:
         """Milliseconds until so many can be issued."""
         return max(0, -(-(self.last + many - first_count(now + 1) + 1) // EACH))
-
-
-class Digits:
-    """Sixteen hexadecimal digits at a time that nobody guesses; the system is asked for many of them together."""
-
-    def __init__(self) -> None:
-        self._left: list[str] = []
-
-    def next(self) -> str:
-        """Those of one session."""
-        if not self._left:
-            many = secrets.token_hex(8 * EACH)
-            self._left = [many[at : at + 16] for at in range(0, len(many), 16)]
-        return self._left.pop()
 
 
 def first_count(now: int) -> int:

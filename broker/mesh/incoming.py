@@ -243,8 +243,9 @@ class Incoming:
             if found is not None:
                 recipients = found.local or found
             else:
-                self._hand_over(batch.single(index), route, publication, wide=wide)
-                self._put(batch.single(index), route, origin)
+                single = batch.single(index)
+                self._hand_over(single, route, publication, wide=wide)
+                self._put(single, route, origin)
         if recipients is not None:
             self._hand_over(batch.part(start, batch.count) if start else batch, recipients, publication, wide=wide)
 

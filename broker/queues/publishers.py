@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...base.queues import HANDLE, PARENTS, TEMPORARY
 from ...base.quoting import quoted
+from ...base.refusals import Refusals
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
@@ -52,7 +53,8 @@ class Publishers:
         self._upkeep = queues.upkeep
         self._now = queues.now
         self.early: dict[Queue, None] = {}  # queues with messages that need not wait for the log
-        self._dropping: set[str] = set()  # queues that had no room for what other sites brought
+        self._clock = queues.context.loop.time
+        self._drops = Refusals(log)
 
     def check(self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None) -> list[Refused | None]:
         """Why a queue here refuses messages, each by itself; an empty list: it refuses none. The home of a queue elsewhere looks itself."""
@@ -176,9 +178,10 @@ class Publishers:
     def _drop(self, queue: Queue, post: PutPost, text: str) -> None:
         """Nobody can be told that messages of another site find no room, and there is no queue of dead letters."""
         queue.counts["refused"] += len(post.payloads)
-        if post.name not in self._dropping:
-            self._dropping.add(post.name)
-            log.warning("event=queue-dropped queue=%s publisher=%s text=%s", quoted(post.name), quoted(post.publisher), quoted(text))
+        more = self._drops.due(self._clock(), (post.name, ""))
+        if more is not None:
+            words = quoted(post.name), quoted(post.publisher), more, quoted(text)
+            log.warning("event=queue-dropped queue=%s publisher=%s more=%d text=%s", *words)
 
     def put_brought(self, name: str, site: str, run: Batch, waiting: Waiting | None) -> None:
         """Put messages of one topic, to which a queue here is bound, that the mesh brings from a site: its name is that of the publisher.
@@ -187,8 +190,6 @@ class Publishers:
         for nothing: the names of their publishers are not known here. waiting: goes when they are kept. Raises Refused, at QoS 0.
         """
         post = PutPost(b"", name, site, "", _brought(run.properties), run.expiry, [bytes(one) for one in run.payloads], run.topic, True)
-        if not self._store.queues[name].full:
-            self._dropping.discard(name)
         if run.qos:
             self._sites.arrivals.keep(post._replace(parcel=self._sites.parcels.next()))
             if waiting is not None:

@@ -24,6 +24,7 @@ from ...base.extras import install
 from ...base.interchange import ANSWER, EXPLAIN, INBOX, POST, PUBLISHER, QUERY, clients_of
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
+from ...base.tokens import Tokens
 from ...broker.queues.core.rules import Rules
 from ...broker.queues.putting import said_inside
 from ...broker.queues.refused import Refused
@@ -37,7 +38,7 @@ from ..correlation.questions import read_question
 from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
 from ..explain import explained
 from ..faces import mqtt
-from ..identifiers import Digits, Identifiers, first_count
+from ..identifiers import Identifiers, first_count
 from ..message import Header, Kind, Message
 from ..quota import Quota
 from ..refusals import Code, Refusal
@@ -120,7 +121,8 @@ class Interchange:
             kept = self._keeping.read()
             born = first_count(self.now())
             self._born, last = kept.counts or (born, born - 1)  # nothing of before its birth, which an earlier life may have issued
-            ids = Identifiers(home, last, Digits().next)
+            digits = Tokens(8)
+            ids = Identifiers(home, last, lambda: digits.next().hex())
             ended = int(1000 * self._settings.retention)
             routes = RuleRoutes(lambda: self.registry, self._has_room)
             quota = Quota(self._settings.open, self._settings.open_bytes)

@@ -45,9 +45,7 @@ def digests(nodes: Sequence[Hanging]) -> dict[int, bytes]:
     return found
 
 
-def part(
-    path: tuple[Level, ...], number: int, incarnation: int, nodes: Sequence[Hanging]
-) -> dict[int, tuple[tuple[Level, ...], list[Hanging]]]:
+def part(path: Path, number: int, incarnation: int, nodes: Sequence[Hanging]) -> dict[int, tuple[Path, list[Hanging]]]:
     """What the children of a broker get: child -> path, branch.
 
     path: to the broker, which hangs on a link of this incarnation. nodes: all beyond it, each one before those beyond it.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,3 +27,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
     made.accounts()
     yield made
     made.kill()
+
+
+@pytest.fixture
+def mesh(directory: Directory) -> Iterator[str]:
+    """A new mesh of alice."""
+    name = f"mesh-{uuid.uuid4()}"
+    directory.client("alice").put("mesh", name)
+    yield name
+    directory.client("alice").delete("mesh", name)

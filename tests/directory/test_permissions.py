@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from mqmesh.directory.client import Client, ClientError
@@ -13,15 +12,6 @@ from support.peers.uddi_clients import fault, uddi_client
 
 OTHERS = ACCOUNTS["bob"]
 ADDRESS = ["mqtt://10.0.0.9:1883"]
-
-
-@pytest.fixture
-def mesh(directory: Directory) -> Iterator[str]:
-    """A new mesh of alice."""
-    name = f"mesh-{uuid.uuid4()}"
-    directory.client("alice").put("mesh", name)
-    yield name
-    directory.client("alice").delete("mesh", name)
 
 
 def refused(status: int, call: object, *arguments: object, **more: object) -> None:

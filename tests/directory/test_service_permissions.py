@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from mqmesh.directory.client import ClientError
@@ -13,15 +12,6 @@ from support.peers.uddi_clients import fault, uddi_client
 
 ADDRESS = ["mqtt://10.0.0.9:1883"]
 OTHER = ACCOUNTS["bob"]
-
-
-@pytest.fixture
-def mesh(directory: Directory) -> Iterator[str]:
-    """A new mesh of alice."""
-    name = f"mesh-{uuid.uuid4()}"
-    directory.client("alice").put("mesh", name)
-    yield name
-    directory.client("alice").delete("mesh", name)
 
 
 def reached(directory: Directory, mesh: str, account: str | None, name: str) -> bool:

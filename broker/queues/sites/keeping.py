@@ -10,8 +10,6 @@ What it does not know: what these mean.
 
 from __future__ import annotations
 
-import itertools
-import secrets
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -23,17 +21,6 @@ if TYPE_CHECKING:
 
 TABLE = "queues"
 ARRIVED, BACK = b"p", b"r"
-
-
-class Parcels:
-    """Numbers of parcels that no other broker and no other life of this one gives."""
-
-    def __init__(self) -> None:
-        self._life, self._serials = secrets.token_bytes(6), itertools.count()
-
-    def next(self) -> bytes:
-        """One more."""
-        return self._life + next(self._serials).to_bytes(6, "big")
 
 
 class Kept:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ....base.queues import TEMPORARY
 from ....base.quoting import quoted
+from ....base.tokens import Tokens
 from ....mesh.wire.visited import numbers
 from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason
@@ -29,7 +30,7 @@ from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
 from .guests import Guest, PullGuest
 from .homes import Homes, home_of
-from .keeping import BACK, Keeping, Parcels
+from .keeping import BACK, Keeping
 
 if TYPE_CHECKING:
     from ....mesh.node.actions import Event
@@ -109,7 +110,7 @@ class Sites:
     def __init__(self, context: Context, own: Collection[str], here: Here, put: Put, changed: Callable[[set[str]], None]) -> None:
         self.context = context
         self.keeping = Keeping()
-        self.parcels = Parcels()
+        self.parcels = Tokens(12)  # their numbers: who guesses one could have a parcel of another site taken for a repeat
         self.homes = Homes(own, self.keeping)
         self.arrivals = Arrivals(self.keeping, put)
         self.asking = Asking(context)

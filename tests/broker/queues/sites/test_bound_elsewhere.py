@@ -16,10 +16,11 @@ from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property, encode_properties
 from mqmesh.store.memory import MemoryStore
-from support.broker_site import Client, Site, until
+from support.broker_site import Site, until
+
+from ..test_bound import BOUND, worker
 
 KEY = "0123456789abcdef"
-BOUND = Rules(topics=("orders/#",))
 
 
 def shell(site: Site) -> Queues:
@@ -51,12 +52,6 @@ async def two(stack: AsyncExitStack, folder: Path, stored: bool = True, **rules:
     home = home_of(folder, MemoryStore() if stored else None, **rules)
     await stack.enter_async_context(home)
     return home, await elsewhere(stack, home)
-
-
-async def worker(site: Site, name: str = "worker", queue: str = "orders") -> Client:
-    client = await site.client(name)
-    await client.subscribe(f"$queue/{queue}", qos=1)
-    return client
 
 
 @pytest.mark.parametrize("stored", [False, True])
