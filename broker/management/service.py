@@ -10,7 +10,6 @@ Who may is decided at each site by its own rules: the roles that it gives the us
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from collections import Counter
@@ -20,12 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
 from ...base.refusals import source_of
-from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
 from ..auth.guard import MANAGE_ANSWER
 from ..auth.operators import DENIED, UNBELIEVED, rights_of, rights_of_name
-from ..requests.reply import own_targets, reply_to
-from ..routing.publication import Publication
+from ..requests.reply import Reply
 from .asked import EVERYWHERE, Asked, read
 from .errors import Refused
 from .gathering import Gathering
@@ -87,18 +84,13 @@ class Management:
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests over MQTT: whether the client takes the answers."""
-        topic, block = reply_to(connection, properties, MANAGE_ANSWER)
-        if not own_targets(self._site.router, connection, topic):
+        reply = Reply(self._site.router, connection, properties, MANAGE_ANSWER)
+        if not reply.wanted():
             return False
         asker = Asker(connection.client_id, connection.user, connection.address, rights_of(self._site.guard, connection))
         for payload in run.payloads:
-            self.ask(payload, asker, partial(self._publish, connection, topic, block))
+            self.ask(payload, asker, reply.answer)
         return True
-
-    def _publish(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, Any]) -> None:
-        text = json.dumps(answer, separators=(",", ":")).encode()
-        for target in own_targets(self._site.router, connection, topic):
-            self._site.router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def ask(self, payload: bytes, asker: Asker, respond: Respond) -> None:
         """Carry out a request. respond: gets the answer, now or later, once."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from ...store.base import Kind, StoreError
+from ..persistence.table import Table
 from .handover import parcels, records
 from .machine import Change, State
 
@@ -39,17 +40,17 @@ class Kept:
         self.waiting: dict[bytes, Parcel] = {}
 
 
-class Keeping:
-    """The table of one broker; it does nothing while there is no store."""
+class Keeping(Table):
+    """The table of one broker."""
 
     def __init__(self) -> None:
-        self.persistence: Persistence | None = None
+        super().__init__(TABLE)
 
     def read(self, persistence: Persistence) -> Kept:
         """What is there. Raises StoreError."""
         self.persistence = persistence
         kept = Kept()
-        for key, value in list(persistence.store.values(TABLE)):
+        for key, value in self.values():
             try:
                 kind, rest = key[:1], key[1:]
                 if kind == b"s":
@@ -63,15 +64,6 @@ class Keeping:
             except ValueError as error:
                 raise StoreError(Kind.CORRUPT, TABLE, str(error)) from None
         return kept
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Keep a value, or forget it, in the batch that is open."""
-        if self.persistence is None:
-            return
-        if value is None:
-            self.persistence.writer.delete_value(TABLE, key)
-        else:
-            self.persistence.writer.put_value(TABLE, key, value)
 
     def put_state(self, recipient: Recipient, offset: float) -> None:
         """offset: seconds from the loop's clock to the wall clock."""

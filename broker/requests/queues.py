@@ -50,7 +50,6 @@ from typing import TYPE_CHECKING, Any, cast
 from ...base.queues import ANSWER, PREFIX, TOPIC
 from ...base.quoting import quoted
 from ...mqtt.batch.batch import Batch
-from ...mqtt.batch.run import Run
 from ...mqtt.errors import MqttError, UsageError
 from ...mqtt.topics import check_topic
 from ..auth.operators import DENIED, UNBELIEVED, rights_of
@@ -62,10 +61,10 @@ from ..queues.kept import MOST_READ, Position
 from ..queues.log.locations import shown
 from ..queues.overview import MOST_PEEKED, Overview, Walk
 from ..queues.workflow.workflow import DO as PARENTS
-from ..routing.publication import Publication
-from .reply import own_targets, reply_to, work
+from .reply import Reply, work
 
 if TYPE_CHECKING:
+    from ...mqtt.batch.run import Run
     from ...mqtt.publish import PublishProperties
     from ..auth.guard import Guard
     from ..ports import Connection, Context
@@ -134,11 +133,11 @@ class QueueTopic:
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        topic, block = reply_to(connection, properties, ANSWER)
-        if not own_targets(self._router, connection, topic):
+        reply = Reply(self._router, connection, properties, ANSWER)
+        if not reply.wanted():
             return False
         client = cast("ClientConnection", connection)
-        work(client, self._steps(client, list(run.payloads), partial(self.send, connection, topic, block)))
+        work(client, self._steps(client, list(run.payloads), reply.send))
         return True
 
     def _steps(self, connection: ClientConnection, payloads: list[bytes], send: Callable[[bytes], None]) -> Iterator[None]:
@@ -249,11 +248,6 @@ class QueueTopic:
         if "last" in asked:
             raise UsageError(f"{do}: give one position")
         return overview.act(name, do, first, asked.get("member", ""), publisher, asked.get("priority", 0))
-
-    def send(self, connection: Connection, topic: bytes, block: bytes, text: bytes) -> None:
-        """Give a client an answer."""
-        for target in own_targets(self._router, connection, topic):
-            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def _answer(self, connection: ClientConnection, payload: bytes, send: Callable[[bytes], None]) -> Walk:
         """The answer; an empty one: `send` gets it later, or nobody is there."""

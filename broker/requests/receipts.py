@@ -14,15 +14,12 @@ known who has them (`receipts.py`).
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
 from ...mesh.wire.visited import numbers as brokers_of
 from ...mqtt.batch.batch import Batch
-from ...mqtt.batch.run import Run
-from ..routing.publication import Publication
-from .reply import own_targets, reply_to
+from .reply import Reply
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
@@ -48,14 +45,10 @@ class RequestTopic:
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        topic, block = reply_to(connection, properties, ANSWER)
-        targets = own_targets(self._router, connection, topic)
+        reply = Reply(self._router, connection, properties, ANSWER)
         for payload in run.payloads:
-            text = json.dumps(self.answer(connection.client_id, payload), separators=(",", ":"))
-            for target in targets:
-                answer = Run(topic, 1, False, [text.encode()], block, received=connection.context.now)
-                self._router.deliver_to(answer, target, Publication())
-        return bool(targets)
+            reply.answer(self.answer(connection.client_id, payload))
+        return reply.wanted()
 
     def answer(self, client: str, payload: bytes) -> dict[str, object]:
         """What is known of the message that a client's request names."""

@@ -26,18 +26,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...base.quoting import quoted
 from ...mqtt.batch.batch import Batch
-from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
 from ..auth.guard import RECIPIENTS_ANSWER
 from ..auth.operators import DENIED, operates
 from ..auth.roles import Role
-from ..routing.publication import Publication
-from .reply import own_targets, reply_to
+from .reply import Reply
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
     from ..auth.guard import Guard
-    from ..ports import Connection, Context
+    from ..ports import Connection
     from ..routing.router import Router
 
 log = logging.getLogger("mqmesh.broker")
@@ -78,8 +76,7 @@ class Administration(Protocol):
 class RecipientTopic:
     """Answers what operators ask on `TOPIC`. administration: None without recipients."""
 
-    def __init__(self, context: Context, router: Router, guard: Guard) -> None:
-        self._context = context
+    def __init__(self, router: Router, guard: Guard) -> None:
         self._router = router
         self._guard = guard
         self.administration: Administration | None = None
@@ -87,13 +84,11 @@ class RecipientTopic:
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        topic, block = reply_to(connection, properties, RECIPIENTS_ANSWER)
-        if not own_targets(self._router, connection, topic):
+        reply = Reply(self._router, connection, properties, RECIPIENTS_ANSWER)
+        if not reply.wanted():
             return False
         for payload in run.payloads:
-            text = json.dumps(self._answer(connection, payload), separators=(",", ":")).encode()
-            for target in own_targets(self._router, connection, topic):
-                self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
+            reply.answer(self._answer(connection, payload))
         return True
 
     def _answer(self, connection: Connection, payload: bytes) -> dict[str, Any]:

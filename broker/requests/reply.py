@@ -1,12 +1,15 @@
-"""Where the answer to a request over MQTT goes, for the topics that the broker itself serves (`request.py`, `session_topic.py`)."""
+"""The answers to requests over MQTT, for the topics that the broker itself serves."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
+from ..routing.publication import Publication
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
@@ -15,31 +18,49 @@ if TYPE_CHECKING:
     from ..site import ClientConnection
 
 
-def reply_to(connection: Connection, properties: PublishProperties | None, without: str) -> tuple[bytes, bytes]:
-    """(topic, encoded properties) of a JSON answer: the request's Response Topic and Correlation Data [MQTT 5: 4.10].
+class Reply:
+    """Where the answers to one client's request go: to its Response Topic, with its Correlation Data [MQTT 5: 4.10], and to nobody else.
 
     without: the topic where the request names none, as it cannot in MQTT 3.1.1, whose answers have no properties either.
     """
-    block = b""
-    if connection.version == 5:
-        found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
-        if properties is not None and properties.correlation is not None:
-            found[Property.CORRELATION_DATA] = properties.correlation
-        block = encode_properties(found)
-    return reply_topic(connection, properties, without), block
 
+    __slots__ = ("_block", "_connection", "_router", "_topic")
 
-def reply_topic(connection: Connection, properties: PublishProperties | None, without: str) -> bytes:
-    """The topic alone."""
-    said = properties.response_topic if connection.version == 5 and properties is not None else None
-    return (without if said is None else said).encode()
+    def __init__(self, router: Router, connection: Connection, properties: PublishProperties | None, without: str) -> None:
+        said = properties if connection.version == 5 else None
+        self._router = router
+        self._connection = connection
+        self._topic = (without if said is None or said.response_topic is None else said.response_topic).encode()
+        self._block = b""
+        if connection.version == 5:
+            found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
+            if said is not None and said.correlation is not None:
+                found[Property.CORRELATION_DATA] = said.correlation
+            self._block = encode_properties(found)
 
+    def _targets(self) -> list[Any]:
+        """The client's own: nobody can have the broker write elsewhere."""
+        session = self._connection.session
+        route = self._router.routes.get(self._topic) or self._router.route(self._topic)
+        return [target for target in route.targets if session is not None and target.session is session.face]
 
-def own_targets(router: Router, connection: Connection, topic: bytes) -> list[Any]:
-    """The targets at a topic that are this client's own: nobody can have the broker write elsewhere."""
-    session = connection.session
-    route = router.routes.get(topic) or router.route(topic)
-    return [target for target in route.targets if session is not None and target.session is session.face]
+    def wanted(self) -> bool:
+        """Whether the client takes answers there."""
+        return bool(self._targets())
+
+    def answer(self, found: dict[str, Any]) -> None:
+        """Send an answer as JSON."""
+        if targets := self._targets():
+            self._deliver(targets, json.dumps(found, separators=(",", ":")).encode())
+
+    def send(self, text: bytes) -> None:
+        """Send an answer: JSON."""
+        self._deliver(self._targets(), text)
+
+    def _deliver(self, targets: list[Any], text: bytes) -> None:
+        for target in targets:
+            run = Run(self._topic, 1, False, [text], self._block, received=self._connection.context.now)
+            self._router.deliver_to(run, target, Publication())
 
 
 def work(connection: ClientConnection, steps: Iterator[None]) -> None:

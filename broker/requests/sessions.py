@@ -28,15 +28,13 @@ from typing import TYPE_CHECKING
 
 from ...base.quoting import quoted
 from ...mqtt.batch.batch import Batch
-from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ..auth.guard import ANSWER
 from ..auth.operators import DENIED, operates
 from ..auth.roles import Role
 from ..persistence.stored_delivery import Extra
 from ..persistence.stored_session import StoredSession
-from ..routing.publication import Publication
-from .reply import own_targets, reply_to
+from .reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,21 +72,15 @@ class SessionTopic:
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        topic, block = reply_to(connection, properties, ANSWER)
-        answer = partial(self._answer, connection, topic, block)
-        if not own_targets(self._router, connection, topic):
+        reply = Reply(self._router, connection, properties, ANSWER)
+        if not reply.wanted():
             return False
         for payload in run.payloads:
             try:
-                self._carry_out(connection, payload, answer)
+                self._carry_out(connection, payload, reply.answer)
             except Wrong as wrong:
-                answer({"error": str(wrong)})
+                reply.answer({"error": str(wrong)})
         return True
-
-    def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, object]) -> None:
-        text = json.dumps(answer, separators=(",", ":")).encode()
-        for target in own_targets(self._router, connection, topic):
-            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def _carry_out(self, connection: Connection, payload: bytes, answer: Callable[[dict[str, object]], None]) -> None:
         if not operates(self._guard, connection, Role.VIEWER):

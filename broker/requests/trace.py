@@ -23,13 +23,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt.batch.batch import Batch
-from ...mqtt.batch.run import Run
 from ..auth.guard import TRACE_ANSWER
 from ..auth.operators import DENIED, operates
 from ..auth.roles import Role
 from ..journal.kinds import name_id
-from ..routing.publication import Publication
-from .reply import own_targets, reply_to
+from .reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,15 +66,14 @@ class TraceTopic:
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        topic, block = reply_to(connection, properties, TRACE_ANSWER)
-        answer = partial(self._answer, connection, topic, block)
-        if not own_targets(self._router, connection, topic):
+        reply = Reply(self._router, connection, properties, TRACE_ANSWER)
+        if not reply.wanted():
             return False
         for payload in run.payloads:
             try:
-                self._search(connection, self._asked(payload), answer)
+                self._search(connection, self._asked(payload), reply.answer)
             except Wrong as wrong:
-                answer({"error": str(wrong)})
+                reply.answer({"error": str(wrong)})
         return True
 
     def stop(self) -> None:
@@ -84,11 +81,6 @@ class TraceTopic:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
-
-    def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, object]) -> None:
-        text = json.dumps(answer, separators=(",", ":")).encode()
-        for target in own_targets(self._router, connection, topic):
-            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def _asked(self, payload: bytes) -> Query:
         if self.recent is None:

@@ -39,6 +39,7 @@ from ...mqtt.reasons import Reason
 from ...mqtt.session import Delivery
 from ...mqtt.topics import split_share
 from ...store.base import Kind, StoreError
+from ..persistence.table import Table
 from ..session.session import Session
 from .arrival import Arrival
 from .drain import SessionDrain
@@ -114,7 +115,7 @@ class Roaming:
         self.sessions = sessions
         self.guard = guard
         self.node = node
-        self.persistence: Persistence | None = None
+        self._table = Table(TABLE)
         self._messages = messages
         self._deliver = deliver
         self.number = node.identity.number
@@ -137,25 +138,25 @@ class Roaming:
 
     def recover(self, persistence: Persistence) -> None:
         """Go on where an earlier life was; sessions are there. Raises StoreError."""
-        self.persistence = persistence
+        self._table.persistence = persistence
         places: list[Place] = []
         leaves: list[Leave] = []
         forwards: dict[str, list[Forward]] = {}
         known = Known(0, 0)
         self._tick()
-        for key, value in list(persistence.store.values(TABLE)):
+        for key, value in self._table.values():
             try:
                 if key[:1] == b"p":
                     place = decode_place(key[1:].decode(), value)
                     if place.state is not State.ASKING and self._kept(place.client) is None:
-                        persistence.writer.delete_value(TABLE, key)
+                        self._table.put(key, None)
                     else:
                         places.append(place)
                 elif key[:1] == b"l":
                     leave = decode_leave(value)
                     session = self.sessions.get(key[1:].decode())
                     if session is None:
-                        persistence.writer.delete_value(TABLE, key)
+                        self._table.put(key, None)
                     else:
                         self._sessions[leave] = session
                         leaves.append(leave)
@@ -406,30 +407,21 @@ class Roaming:
 
     # ---- Port: what is kept
 
-    def _put(self, key: bytes, value: bytes | None) -> None:
-        persistence = self.persistence
-        if persistence is None:
-            return
-        if value is None:
-            persistence.writer.delete_value(TABLE, key)
-        else:
-            persistence.writer.put_value(TABLE, key, value)
-
     def save_place(self, client: str, value: bytes | None) -> None:
         session = self._session(client)
         if value is None or session is None or session.stored:
-            self._put(b"p" + client.encode(), value)
+            self._table.put(b"p" + client.encode(), value)
 
     def save_leave(self, leave: Leave, value: bytes | None) -> None:
         session = self._sessions.get(leave)
         if session is not None and session.stored:
-            self._put(b"l" + session.client_id.encode(), value)
+            self._table.put(b"l" + session.client_id.encode(), value)
 
     def save_forwards(self, client: str, value: bytes | None) -> None:
-        self._put(b"f" + client.encode(), value)
+        self._table.put(b"f" + client.encode(), value)
 
     def save_known(self, value: bytes) -> None:
-        self._put(b"k", value)
+        self._table.put(b"k", value)
 
     # ---- Port: clients
 
@@ -504,7 +496,7 @@ class Roaming:
             self._quiet = False
         session = self._session(client)
         if session is None:
-            self._put(b"p" + client.encode(), None)
+            self._table.put(b"p" + client.encode(), None)
             return None
         if session.will is not None:
             session.will.cancel()
@@ -529,7 +521,7 @@ class Roaming:
         return encode_state(state)
 
     def _changed(self, session: Session) -> None:
-        persistence = self.persistence
+        persistence = self._table.persistence
         if persistence is not None:
             persistence.received(session)
 
@@ -538,7 +530,7 @@ class Roaming:
         self._move(session, RemoteTarget(self, leave))
 
     def _move(self, session: Session, target: RemoteTarget | LocalTarget) -> None:
-        drain = self._drains[session] = SessionDrain(self.persistence, session, target)
+        drain = self._drains[session] = SessionDrain(self._table.persistence, session, target)
         drain.start()
 
     def sent(self, leave: Leave) -> bool:
@@ -617,8 +609,8 @@ class Roaming:
 
     def give(self, session: Session, delivery: Delivery) -> None:
         """What was kept elsewhere is kept here, whatever the bounds of one session: it was somebody's to keep before."""
-        if delivery.qos == 2 and self.persistence is not None:
-            delivery.ticket = self.persistence.next_commit  # it comes again unless the window of what brought it is kept
+        if delivery.qos == 2 and self._table.persistence is not None:
+            delivery.ticket = self._table.persistence.next_commit  # it comes again unless the window of what brought it is kept
         bounds = session.max_messages, session.max_bytes
         session.max_messages = session.max_bytes = UNBOUND
         lost = delivery.count - session.deliver(delivery)

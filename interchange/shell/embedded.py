@@ -10,7 +10,6 @@ What it does not know: what becomes of a message (`exchange.py`), the bytes of i
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sqlite3
 import time
@@ -28,8 +27,7 @@ from ...base.tokens import Tokens
 from ...broker.queues.core.rules import Rules
 from ...broker.queues.putting import said_inside
 from ...broker.queues.refused import Refused
-from ...broker.requests.reply import own_targets, reply_to, reply_topic
-from ...broker.routing.publication import Publication
+from ...broker.requests.reply import Reply
 from ...broker.server import StartError
 from ...directory.clients import Clients
 from ...mqtt.batch.run import Run
@@ -293,7 +291,7 @@ class Interchange:
         except Elsewhere as elsewhere:
             if self._homes is None:
                 raise Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}, and this broker is in no mesh") from None
-            listens = bool(own_targets(self._router, connection, reply_topic(connection, properties, ANSWER)))
+            listens = Reply(self._router, connection, properties, ANSWER).wanted()
             answer = self._homes.hand(message, elsewhere, told, listens)
             self.wait()
             return answer
@@ -336,16 +334,7 @@ class Interchange:
 
     def _tell(self, connection: Connection, properties: PublishProperties | None, answer: dict[str, Any]) -> None:
         """Tell a poster what became of a post, when that is kept; only itself, if it listens."""
-        self._keeping.when_kept(partial(self._answer, connection, properties, answer))
-
-    def _answer(self, connection: Connection, properties: PublishProperties | None, answer: dict[str, Any]) -> None:
-        targets = own_targets(self._router, connection, reply_topic(connection, properties, ANSWER))
-        if not targets:
-            return
-        topic, block = reply_to(connection, properties, ANSWER)
-        text = json.dumps(answer, separators=(",", ":")).encode()
-        for target in targets:
-            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
+        self._keeping.when_kept(partial(Reply(self._router, connection, properties, ANSWER).answer, answer))
 
     def _explained(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Say what would become of a message that a client posted so: for each why it is refused; None: it is not.
@@ -355,7 +344,7 @@ class Interchange:
         refusals: list[str | None] = []
         mine = {one.partition("/")[0] for one in self.registry.of(connection.user)}
         for payload in run.payloads:
-            told = partial(self._answer, connection, properties)
+            told = Reply(self._router, connection, properties, ANSWER).answer
             try:
                 message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
                 message = replace(message, has=self._has(connection))
@@ -371,7 +360,7 @@ class Interchange:
         assert self._correlation is not None
         refusals: list[str | None] = []
         for payload in run.payloads:
-            told = partial(self._answer, connection, properties)
+            told = Reply(self._router, connection, properties, ANSWER).answer
             try:
                 mine = sorted({one.partition("/")[0] for one in self.registry.of(connection.user)})
                 if not mine:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgpack
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ...persistence.table import Table
 
+if TYPE_CHECKING:
     from ...persistence.commits import Persistence
 
 TABLE = "queues"
@@ -32,17 +32,17 @@ class Kept:
         self.back: dict[bytes, bytes] = {}
 
 
-class Keeping:
-    """The table of one broker; it does nothing while there is no store."""
+class Keeping(Table):
+    """The table of one broker."""
 
     def __init__(self) -> None:
-        self.persistence: Persistence | None = None
+        super().__init__(TABLE)
 
     def read(self, persistence: Persistence) -> Kept:
         """What is there. Raises StoreError."""
         self.persistence = persistence
         kept = Kept()
-        for key, value in list(persistence.store.values(TABLE)):
+        for key, value in self.values():
             if key[:1] == b"h":
                 names = msgpack.unpackb(value)
                 kept.homes[int.from_bytes(key[1:], "big")] = names if isinstance(names, dict) else dict.fromkeys(names, 0)
@@ -52,26 +52,10 @@ class Keeping:
                 kept.back[key[1:]] = value
         return kept
 
-    def _put(self, key: bytes, value: bytes | None) -> None:
-        """Keep a value, or forget it, in the batch that is open."""
-        if self.persistence is None:
-            return
-        if value is None:
-            self.persistence.writer.delete_value(TABLE, key)
-        else:
-            self.persistence.writer.put_value(TABLE, key, value)
-
     def put_homes(self, number: int, names: dict[str, int]) -> None:
         """The queues of a broker, with their terms; none: it is the home of none."""
-        self._put(b"h" + number.to_bytes(2, "big"), msgpack.packb(names) if names else None)
+        self.put(b"h" + number.to_bytes(2, "big"), msgpack.packb(names) if names else None)
 
     def put_parcel(self, kind: bytes, key: bytes, body: bytes | None) -> None:
         """A parcel; None: it need not be kept any more."""
-        self._put(kind + key, body)
-
-    def when_kept(self, then: Callable[[], None]) -> None:
-        """Go on when everything so far is on the disk."""
-        if self.persistence is None:
-            then()
-        else:
-            self.persistence.when(self.persistence.mark(), then)
+        self.put(kind + key, body)
