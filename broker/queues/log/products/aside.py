@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from .entries import Place
 
 T = TypeVar("T")
 
@@ -41,3 +45,54 @@ async def _end() -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+class AsideProduct(ABC):
+    """A `Product` whose client needs an event loop: what the port has, by coroutines that run there."""
+
+    def __init__(self, name: str) -> None:
+        self._aside = Aside(name)
+
+    def open(self) -> list[int]:
+        """See `Product`."""
+        return self._aside.call(self._told(self._open()))
+
+    def fetch(self, number: int, start: Place | None, most: int | None) -> list[tuple[Place, bytes]]:
+        """See `Product`."""
+        return self._aside.call(self._told(self._fetch(number, start, most)))
+
+    def send(self, entries: list[tuple[int, bytes]]) -> list[Place]:
+        """See `Product`: all at once, and each is confirmed."""
+        return self._aside.call(self._told(self._send(entries)))
+
+    def delete(self, number: int) -> None:
+        """See `Product`."""
+        self._aside.call(self._told(self._delete(number)))
+
+    def close(self) -> None:
+        """Close the connection."""
+        try:
+            self._aside.call(self._told(self._lose()))
+        finally:
+            self._aside.close()
+
+    @abstractmethod
+    async def _told(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something; what the library raises comes out as the port has it, and then the connection is given up."""
+
+    @abstractmethod
+    async def _open(self) -> list[int]:
+        """Take the log over from who had it, and say which segments there are."""
+
+    @abstractmethod
+    async def _fetch(self, number: int, start: Place | None, most: int | None) -> list[tuple[Place, bytes]]: ...
+
+    @abstractmethod
+    async def _send(self, entries: list[tuple[int, bytes]]) -> list[Place]: ...
+
+    @abstractmethod
+    async def _delete(self, number: int) -> None: ...
+
+    @abstractmethod
+    async def _lose(self) -> None:
+        """Give the connection up, if there is one."""

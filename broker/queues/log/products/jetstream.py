@@ -14,7 +14,7 @@ import errno
 import ssl
 import uuid
 from collections.abc import Awaitable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from nats.errors import Error, TimeoutError
 from nats.js import JetStreamContext
@@ -25,7 +25,7 @@ from .....base.address import Address, AddressError, Form, parse_address
 from ....products.nats.client import Client
 from ....products.nats.transport import Transport
 from ..port import Away
-from .aside import Aside
+from .aside import AsideProduct, T
 from .entries import HEAD, LARGEST, Place
 from .url import Url, parsed, taken_over
 
@@ -36,7 +36,6 @@ ROOM = 4096  # bytes of a message that are not the entry's
 LINGER = 30  # seconds until the server forgets a reader that has not left
 FULL = (10023, 10047, 10077)  # insufficient resources, storage exceeded, maximum bytes
 WRONG_SEQUENCE = 10071
-T = TypeVar("T")
 
 
 class _Connection(NamedTuple):
@@ -45,49 +44,23 @@ class _Connection(NamedTuple):
     transport: Transport
 
 
-class JetStream:
+class JetStream(AsideProduct):
     """See `Product`. url: `nats://` or `tls://`, with `name` and `replicas`."""
 
     def __init__(self, url: str) -> None:
         self._url: Url = parsed(url, "replicas", 1)
+        super().__init__("jetstream")
         self.shown = self._url.shown
         self.largest = LARGEST
         self._word = str(uuid.uuid4()).encode()
         self._last = 0  # the sequence of the last message in the stream, of anything
         self._connection: _Connection | None = None
-        self._aside = Aside("jetstream")
         self._lock = asyncio.Lock()  # one task connects
 
     def _subject(self, name: object) -> str:
         return f"{self._url.name}.{name}"
 
-    # ---- what the port has
-
-    def open(self) -> list[int]:
-        """Say who we are."""
-        return self._call(self._open())
-
-    def fetch(self, number: int, start: Place | None, most: int | None) -> list[tuple[Place, bytes]]:
-        """By a reader that the server forgets."""
-        return self._call(self._fetch(number, start, most))
-
-    def send(self, entries: list[tuple[int, bytes]]) -> list[Place]:
-        """All at once; each has an acknowledgement."""
-        return self._call(self._send(entries))
-
-    def delete(self, number: int) -> None:
-        """Purge its subject."""
-        self._call(self._delete(number))
-
-    def close(self) -> None:
-        """Close the connection."""
-        try:
-            self._call(self._lose())
-        finally:
-            self._aside.close()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._aside.call(self._told(work))
+    # ---- errors
 
     async def _told(self, work: Coroutine[Any, Any, T]) -> T:
         """What the library raises, as the port has it. The connection ends: what was sent and not answered is unknown."""

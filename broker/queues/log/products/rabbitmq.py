@@ -20,14 +20,14 @@ import json
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from aiormq import Connection, exceptions, spec
 from aiormq.abc import DeliveredMessage
 from aiormq.channel import Channel
 
 from ..port import Away
-from .aside import Aside
+from .aside import AsideProduct, T
 from .entries import HEAD, LARGEST, Place
 from .url import parsed, taken_over
 
@@ -41,7 +41,6 @@ STREAM: dict[str, Any] = {"x-queue-type": "stream"}
 CATALOGUE = STREAM | {"x-max-length-bytes": 1_000_000, "x-stream-max-segment-size-bytes": 500_000}
 NO_QUEUE = "no queue"  # what the server says of one that does not exist
 END = "end"  # type of a message without an entry
-T = TypeVar("T")
 
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # what happens is told by whoever calls
 
@@ -58,11 +57,12 @@ class _Arrived(NamedTuple):
     body: bytes
 
 
-class RabbitMQ:
+class RabbitMQ(AsideProduct):
     """See `Product`. url: `amqp://` or `amqps://`, with `name`."""
 
     def __init__(self, url: str) -> None:
         self._url = parsed(url)
+        super().__init__("rabbitmq")
         self.shown = self._url.shown
         self.largest = LARGEST
         self._word = str(uuid.uuid4())
@@ -70,39 +70,12 @@ class RabbitMQ:
         self._segments: set[int] = set()  # as the catalogue has them
         self._next: dict[int, int] = {}  # what the next message of a stream has as its offset, where that is known
         self._connection: _Connected | None = None
-        self._aside = Aside("rabbitmq")
         self._lock = asyncio.Lock()  # one task connects
 
     def _queue(self, number: int) -> str:
         return f"{self._url.name}.{number}"
 
-    # ---- what the port has
-
-    def open(self) -> list[int]:
-        """Take the lock, and say who we are."""
-        return self._call(self._open())
-
-    def fetch(self, number: int, start: Place | None, most: int | None) -> list[tuple[Place, bytes]]:
-        """By a consumer that begins there."""
-        return self._call(self._fetch(number, start, most))
-
-    def send(self, entries: list[tuple[int, bytes]]) -> list[Place]:
-        """All at once; each is confirmed."""
-        return self._call(self._send(entries))
-
-    def delete(self, number: int) -> None:
-        """Delete its stream."""
-        self._call(self._delete(number))
-
-    def close(self) -> None:
-        """Close the connection."""
-        try:
-            self._call(self._lose())
-        finally:
-            self._aside.close()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._aside.call(self._told(work))
+    # ---- errors
 
     async def _told(self, work: Coroutine[Any, Any, T]) -> T:
         """What the library raises, as the port has it. The connection ends: what was sent and not confirmed is unknown."""
