@@ -6,6 +6,7 @@ address, and so on. Nothing is resolved or opened here.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
 from typing import NamedTuple
@@ -231,3 +232,12 @@ def _plain_address(text: str, port: int) -> Address:
     if parts is None or parts["login"] or parts["path"] or not 0 < given <= 65535:
         raise AddressError("this is no host or host:port; write 127.0.0.1, 127.0.0.1:1883 or mqtt://127.0.0.1:1883")
     return Address("mqtt", parts["ip"] or parts["host"], given)
+
+
+def why_not_listening(error: OSError) -> str:
+    """Why a program does not listen at an address, and what to do about it: one line without the address."""
+    if error.errno == errno.EADDRINUSE:
+        return "the address is taken by another program; give another port, or port 0 for any free one"
+    if error.errno == errno.EACCES:
+        return "not permitted; ports below 1024 need privileges"
+    return error.strerror or str(error)

@@ -286,7 +286,7 @@ class Account:
 # Weights, measured: how much the resident memory of a process grows for each.
 
 CONNECTION = 3 * 1024  # a connection: socket, transport, protocol
-TLS = 64 * 1024  # what OpenSSL keeps for a connection
+TLS = 64 * 1024  # what OpenSSL may keep for a connection: 20 KiB at rest, and records that are not whole or not written
 WEBSOCKET = 1024
 STRANGER = 1024  # more, until CONNECT is here
 SESSION = 1536

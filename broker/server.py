@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..base.address import Address, parse_address
+from ..base.address import Address, parse_address, why_not_listening
 from ..base.extras import install
 from ..base.interchange import clients_of
 from ..base.refusals import Warnings
@@ -354,7 +354,7 @@ class Broker:
         except ImportError as error:
             raise StartError(f"http.listen needs more packages: {install('http')} ({error})") from error
         except OSError as error:
-            raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
+            raise StartError(f"cannot listen on {address}: {why_not_listening(error)}") from error
         self.http.start()
 
     async def _listen(self, address: str) -> None:
@@ -379,7 +379,7 @@ class Broker:
         except OSError as error:
             for started in self._servers:
                 started.close()
-            raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
+            raise StartError(f"cannot listen on {address}: {why_not_listening(error)}") from error
         self._servers.append(server)
 
     def _connections(self, address: str) -> Callable[[], asyncio.BaseProtocol]:
@@ -640,13 +640,3 @@ def _remove_stale_socket(path: str) -> None:
         pass
     finally:
         probe.close()
-
-
-def _reason(error: OSError) -> str:
-    import errno
-
-    if error.errno == errno.EADDRINUSE:
-        return "the address is taken by another program; give another port, or port 0 for any free one"
-    if error.errno == errno.EACCES:
-        return "not permitted; ports below 1024 need privileges"
-    return error.strerror or str(error)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.address import parse_address
+from ..base.address import parse_address, why_not_listening
 from ..base.backoff import Backoff
 from ..base.process.service_manager import READY, STOPPING, tell
 from ..broker.settings.workers import FOLDER, Worker, left_behind
@@ -88,7 +88,7 @@ def _held(text: str) -> Iterator[str]:
         _bound(where, socket.SO_REUSEADDR).close()  # a broker that shares its port would let this one share it
         holder = _bound(where, socket.SO_REUSEPORT)
     except OSError as error:
-        raise WorkersError(f"cannot listen on {text}: {error.strerror or error}; give another port, or port 0 for any free one") from None
+        raise WorkersError(f"cannot listen on {text}: {why_not_listening(error)}") from None
     with holder:
         yield str(address._replace(port=holder.getsockname()[1]))
 

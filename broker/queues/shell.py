@@ -556,6 +556,8 @@ class Queues:
 
     def begin_commit(self) -> None:
         """Write what is new; what nobody waits for, in a moment, together with what comes until then."""
+        if self.store.quiet:
+            return
         if self.store.pressing:
             self.store.begin()
         elif self._soon is None and self.store.dirty:

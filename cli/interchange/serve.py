@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import ssl
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ...base.address import COMMAND_LINE, Address, AddressError, is_loopback, parse_address
+from ...base.address import COMMAND_LINE, Address, AddressError, is_loopback, parse_address, why_not_listening
 from ...base.extras import install
 from ..logs import start_logging
 from ..output import WRONG_USE, fail
@@ -58,9 +57,7 @@ def serve(
         context = ssl.create_default_context(cafile=cafile) if any(one.tls for one in addresses) else None
         asyncio.run(run(Brokers(addresses, context), host, int(port), certificate, lambda url: print(f"ready {url}", flush=True)))
     except (OSError, ssl.SSLError) as error:
-        taken = getattr(error, "errno", None) == errno.EADDRINUSE
-        why = "the address is taken by another program" if taken else getattr(error, "strerror", None) or error
-        raise fail(f"interchange: cannot serve at {listen}: {why}") from None
+        raise fail(f"interchange: cannot serve at {listen}: {why_not_listening(error)}") from None
 
 
 def _address(text: str) -> Address:

@@ -48,6 +48,7 @@ def migrate(
     ] = None,
     emqx_acl: Annotated[Path | None, typer.Option("--emqx-acl", help="An acl.conf of EMQX: rules of access.", show_default=False)] = None,
     vernemq_acl: Annotated[Path | None, typer.Option("--vernemq-acl", help="A vmq.acl of VerneMQ: the same.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are in --out with another text.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report, and without --out the files, as one JSON object.")] = False,
 ) -> None:
     """Turn a mosquitto.conf into a broker's file, and those of bridged hosts into a topology.
@@ -62,9 +63,11 @@ def migrate(
 
     A database has retained messages and sessions, with their subscriptions and the messages that wait. Stop Mosquitto before.
 
-    Nothing that is read is changed. A broker is called like its file, or like the file's folder.
+    Nothing that is read is changed. A broker is called like its file, or like the file's folder. A file that is in --out
+    already with another text, because somebody has edited it, is written over with --force only.
 
-    Status: 0 all was taken; 1 written, but something has no equivalent here; 2 a file is wrong, nothing is written.
+    Status: 0 all was taken; 1 written, but something has no equivalent here; 2 a file is wrong, or there with another text: nothing is
+    written.
     """
     if database is not None:
         _import(files, database, config, as_json)
@@ -83,7 +86,7 @@ def migrate(
     except MigrateError as error:
         raise fail(f"migrate: {error}", WRONG_USE) from None
     if out is not None:
-        _write(out, made)
+        _write(out, made, force)
     if as_json:
         _print_json(remarks, {str(out / name): None for name in made} if out is not None else made)
     else:
@@ -181,8 +184,12 @@ def _head(sites: list[Site], remarks: Remarks) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _write(out: Path, made: dict[str, str]) -> None:
+def _write(out: Path, made: dict[str, str], force: bool) -> None:
     try:
+        there = [] if force else [str(out / name) for name, text in made.items() if _differs(out / name, text)]
+        if there:
+            what = "is there already, with another text" if len(there) == 1 else "are there already, with other texts"
+            raise fail(f"migrate: {', '.join(there)} {what}; give another --out, or --force to write over it", WRONG_USE)
         out.mkdir(parents=True, exist_ok=True)
         for name, text in made.items():
             path = out / name
@@ -191,6 +198,14 @@ def _write(out: Path, made: dict[str, str]) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise fail(f"migrate: {out}: {error.strerror or error}", FAILED) from None
+
+
+def _differs(path: Path, text: str) -> bool:
+    """Whether another text stands in a file. Raises OSError."""
+    try:
+        return path.read_bytes() != text.encode()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _print_json(remarks: Remarks, made: dict[str, str] | dict[str, None]) -> None:

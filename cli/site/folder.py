@@ -79,7 +79,9 @@ def write(folder: Path, config: BrokerConfig, tables: Mapping[str, Any], remarks
 def _instructions(config: BrokerConfig, remarks: Iterable[str]) -> str:
     of_mesh = f', a broker of the mesh "{config.mesh.name}"' if config.mesh is not None else ", a broker"
     outside = [one for one in config.listen if not one.startswith("unix:") and not is_loopback(parse_address(one).host)]
-    listeners = "\n".join(f"- `{one}`" for one in outside) or "only this machine reaches it, see `listen` in broker.toml"
+    listeners = "It listens for other machines here; let them through the firewall:\n\n" + "\n".join(f"- `{one}`" for one in outside)
+    if not outside:
+        listeners = "Only this machine reaches it: see `listen` in broker.toml."
     paragraphs = "".join(f"\n{one}\n" for one in remarks)
     return _INSTRUCTIONS.format(
         name=config.name, of_mesh=of_mesh, extras=",".join(_extras(config)), status=_status(config), listeners=listeners, remarks=paragraphs
@@ -136,8 +138,6 @@ Then, as root and in this folder:
 
     journalctl -u mqmesh-broker
     /opt/mqmesh/bin/mqmesh status {status}
-
-It listens for other machines here; let them through the firewall:
 
 {listeners}
 {remarks}"""

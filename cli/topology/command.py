@@ -153,9 +153,11 @@ def split(
     """
     topology, _ = _read(file)
     from ..authority import AuthorityError
+    from ..site.folder import FILE
     from ..site.split import split as split_into_folders
     from ..site.split import weaknesses
 
+    there = [out / one.name for one in topology.brokers if (out / one.name / FILE).exists()]
     try:
         folders = split_into_folders(topology, out)
     except ConfigError as error:
@@ -171,6 +173,8 @@ def split(
         print(folder)
     for line in weak:
         note(f"weak: {line}")
+    if there:
+        note(f"written anew, except keys and certificates: {', '.join(map(str, there))}")
     note("copy each folder to its machine; its README.md says what to run there")
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...base.address import why_not_listening
 from ...base.http.server import HttpListener
 from ...broker.server import StartError
 from ..gateway.desk import Desk, open_line
@@ -33,7 +34,7 @@ class Faces:
             self._listener = HttpListener(app, settings.http.host, settings.http.port, TOGETHER, log, certificate)
         except OSError as error:
             self._desk.close()
-            raise StartError(f"interchange.http: cannot listen: {error}") from error
+            raise StartError(f"interchange.http: cannot listen: {why_not_listening(error)}") from error
         self.url = self._listener.url
 
     def start(self) -> None:

@@ -18,6 +18,8 @@ from support.command import run, start
 from support.paho_client import Paho
 from support.services import PATIENCE, free_port, missing, wait_until
 
+TAKEN = "the address is taken by another program; give another port, or port 0 for any free one"
+
 
 class Workers:
     """A broker with two workers."""
@@ -156,7 +158,7 @@ def test_a_port_is_not_shared_with_another_broker(workers: Workers) -> None:
     for more in ([], ["--workers", "2"]):
         done = run("broker", "--listen", address, *more)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert done.stderr.decode().splitlines()[-1].startswith(f"mqmesh: broker mqmesh: cannot listen on {address}: ")
+        assert done.stderr.decode().splitlines()[-1] == f"mqmesh: broker mqmesh: cannot listen on {address}: {TAKEN}"
 
 
 def test_both_families_have_the_same_port(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class LogStore:
         self.full: str | None = None
         self.parcels: set[bytes] = set()
         self.carry: Carry | None = None
-        self.trim_soon = self.eager = False
+        self.trim_soon = self.eager = self.moving = False
         self._where = where if where is not None else segments_in(folder, kind, durability)
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
@@ -114,7 +114,6 @@ class LogStore:
         self.held: Callable[[], bool] = lambda: True
         self.claims = Claims()
         self.chunk: Chunk | None = None
-        self.moving = False
         self._end: End | None = None
 
     # ---- the start
@@ -248,15 +247,16 @@ class LogStore:
     @property
     def dirty(self) -> bool:
         """Whether something is to be written."""
-        return self._new or any(queue.unwritten for queue in self._touched())
+        return self.new or any(queue.unwritten for queue in self._touched())
 
     @property
     def pressing(self) -> bool:
         """Whether something is to be written now."""
-        return self._new or self.carry is not None or any(queue.pressing for queue in self._touched())
+        return self.new or self.carry is not None or any(queue.pressing for queue in self._touched())
 
     @property
-    def _new(self) -> bool:
+    def new(self) -> bool:
+        """Whether there is something to be written that is of no queue."""
         return bool(self._ends or self.claims.new or self.chunk is not None)
 
     def _touched(self) -> list[Queue]:

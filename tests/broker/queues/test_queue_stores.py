@@ -61,6 +61,20 @@ async def test_queues_of_all_kinds_side_by_side(tmp_path: Path) -> None:
             assert (await member.messages(1))[0].payload == b"4"
 
 
+@pytest.mark.parametrize("name", ["here", "there"])
+async def test_stores_are_quiet_until_something_is_to_be_written(name: str, tmp_path: Path) -> None:
+    async with broker(tmp_path, here=Rules(), there=Rules(store="sqlite")) as site:
+        queues = site.broker.site.queues
+        assert queues is not None
+        shop = await site.client("shop")
+        await site.until(lambda: not queues.store.dirty)
+        queues.store.forget_calm()
+        assert (queues.store.quiet, queues.store.pressing) == (True, False)
+        shop.send(Publish(f"$queue/{name}", b"1", 1, packet_id=7))
+        await site.until(lambda: not queues.store.quiet)
+        assert (await shop.expect(Puback)).reason == 0
+
+
 async def test_a_store_that_takes_nothing_does_not_hold_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with broker(tmp_path, here=Rules(), there=Rules(store="sqlite")) as site:
         shop = await site.client("shop")

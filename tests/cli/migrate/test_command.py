@@ -58,6 +58,18 @@ def test_as_json(tmp_path: Path) -> None:
     assert "secret" not in result.output
 
 
+def test_what_was_edited_is_written_over_only_if_that_is_said(tmp_path: Path) -> None:
+    source = written(tmp_path, "plant.conf", OPEN)
+    assert migrate(source, "--out", tmp_path / "out").exit_code == 0
+    made = tmp_path / "out/plant.toml"
+    first = made.read_text()
+    made.write_text("# edited\n")
+    again = migrate(source, "--out", tmp_path / "out")
+    assert (again.exit_code, made.read_text()) == (2, "# edited\n")
+    assert f"migrate: {made} is there already, with another text; give another --out, or --force" in again.stderr
+    assert (migrate(source, "--out", tmp_path / "out", "--force").exit_code, made.read_text()) == (0, first)
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -85,7 +97,7 @@ def test_brokers_that_bridges_join_are_a_topology_and_others_have_files(tmp_path
     written(tmp_path, "porto.conf", f"{OPEN}connection up\naddress 10.0.0.2\ntopic s/# out 1 porto/ all/porto/\ntopic # both\ntopic x y\n")
     files = [tmp_path / f"{name}.conf" for name in ("porto", "lyon", "lone")]
     written(tmp_path / "out", "topology.toml", "of an earlier run").chmod(0o644)
-    result = migrate(*files, "--host", "lyon=10.0.0.2", "--host", "porto=10.0.0.1", "--out", tmp_path / "out", "--json")
+    result = migrate(*files, "--host", "lyon=10.0.0.2", "--host", "porto=10.0.0.1", "--out", tmp_path / "out", "--force", "--json")
     assert result.exit_code == 1
     assert [one["value"] for one in json.loads(result.stdout)["remarks"] if one["kind"] == "lost"] == ["x y"]
     made = tmp_path / "out"

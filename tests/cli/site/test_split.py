@@ -103,11 +103,14 @@ def test_secrets_are_for_the_owner_and_the_authoritys_key_stays(file: Path, tmp_
 
 
 def test_keys_and_certificates_stay_when_the_topology_grows(file: Path, tmp_path: Path) -> None:
-    assert run(file, "--out", tmp_path / "out")[0] == 0
+    status, _, said = run(file, "--out", tmp_path / "out")
+    assert (status, "written anew" in said) == (0, False)
     kept = {path: path.read_bytes() for name in ("data/identity.key", "tls/porto.crt") for path in [tmp_path / "out/porto" / name]}
     third = '[[broker]]\nname = "turin"\nnumber = 3\nlisten = "mqtts://10.78.1.3:8883"\n[[link]]\nbetween = ["porto", "turin"]\n'
     file.write_text(TEXT + third)
-    assert run(file, "--out", tmp_path / "out")[0] == 0
+    status, _, said = run(file, "--out", tmp_path / "out")
+    assert status == 0
+    assert f"written anew, except keys and certificates: {tmp_path / 'out/porto'}, {tmp_path / 'out/lyon'}\n" in said
     assert {path: path.read_bytes() for path in kept} == kept
     config = load(tmp_path / "out/porto/broker.toml")
     assert config.mesh is not None
@@ -133,6 +136,7 @@ def test_the_instructions_name_what_is_needed(file: Path, tmp_path: Path) -> Non
         "WHEEL[speed,http,access]",
         "status -h mqtts://10.78.1.2:8883 --cafile /var/lib/mqmesh/tls/ca.crt -u USER",
         "- porto at `mqtts://10.78.1.1:8883`",
+        "through the firewall:\n\n- `mqtts://10.78.1.2:8883`\n",
         f"- `{elsewhere}`",
     ):
         assert part in text
@@ -180,6 +184,8 @@ def test_what_works_on_one_machine_only_is_said(tmp_path: Path) -> None:
     found = json.loads(said)
     assert (status, len(found["weaknesses"]), set(found["folders"].values())) == (0, 1, {str(p) for p in (tmp_path / "out").iterdir()})
     assert "which other machines cannot reach" in found["weaknesses"][0]
+    text = (tmp_path / "out/porto/README.md").read_text()
+    assert ("Only this machine reaches it" in text, "firewall" in text) == (True, False)
 
 
 def test_a_link_that_is_not_encrypted_is_said(tmp_path: Path) -> None:
