@@ -14,6 +14,7 @@ import re
 from struct import unpack
 from typing import TYPE_CHECKING
 
+from ...mqtt.batch.cutting import ENOUGH, alike_until, all_have
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MalformedPacket, PeerError
 from ...mqtt.length import read_length
@@ -243,16 +244,17 @@ def _run_end(data: bytes, position: int, topic_end: int, payload: int, stop: int
     """Where the frames end that are like the one at `position`; the last one may be incomplete."""
     size = stop - position
     after = stop
-    if qos:
-        head = data[position:topic_end]
-        tail = data[topic_end + 2 : payload]
-        if tail:
-            tail_start = topic_end + 2 - position
-            while data.startswith(head, after) and data.startswith(tail, after + tail_start):
-                after += size
-            return after
-    else:
-        head = data[position:payload]
+    head = data[position : topic_end if qos else payload]
+    tail = data[topic_end + 2 : payload] if qos else b""
+    tail_start = topic_end + 2 - position
+    if len(data) - after >= ENOUGH * size and data.startswith(head, after):  # many together
+        alike = alike_until(data, head, position, size, len(data))
+        if not tail or all_have(data[after:alike], tail_start, tail, size):
+            after = alike
+    if tail:
+        while data.startswith(head, after) and data.startswith(tail, after + tail_start):
+            after += size
+        return after
     while data.startswith(head, after):
         after += size
     return after
