@@ -56,6 +56,8 @@ def alike_until(data: bytes, prefix: bytes, position: int, size: int, end: int) 
 def all_have(block: bytes, at: int, part: bytes, size: int) -> bool:
     """Whether each frame has these bytes at this place. block: of whole frames of `size` bytes."""
     count = len(block) // size
+    if count == 1:
+        return block.startswith(part, at)
     if len(part) > FEW_COLUMNS:
         return part_of_each(block, at, len(part), size).count(part) == count
     return all(block[at + i :: size] == part[i : i + 1] * count for i in range(len(part)))
