@@ -25,6 +25,7 @@ import psycopg
 
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
 from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
+from .postgresql_salvage import rows_of
 from .postgresql_schema import Connection, Schema
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
@@ -225,7 +226,7 @@ class PostgresqlStore:
             rows = self._query(query, (*last, wanted))
             for row in rows:
                 stored = StoredDelivery._make(row[1:10])
-                self._check(row[10], partial(_delivery_checksum, stored), f"delivery {stored.order} of {stored.recipient!r}")
+                self._check_delivery(row[10], stored)
                 yield stored
             if len(rows) < wanted:
                 return
@@ -242,7 +243,7 @@ class PostgresqlStore:
         rows = self._query('SELECT value, checksum FROM "values" WHERE "table" = %s AND digest = sha256(%s)', (table, key))
         if not rows:
             return None
-        self._check(rows[0][1], partial(value_checksum, table, key, rows[0][0]), f"the value of {key[:40]!r} in {table}")
+        self._check_value(rows[0][1], table, key, rows[0][0])
         return rows[0][0]  # type: ignore[no-any-return]
 
     def values(self, table: str) -> Iterator[tuple[bytes, bytes]]:
@@ -252,7 +253,7 @@ class PostgresqlStore:
         while True:
             rows = self._query(query, (table, last, self.value_page))
             for key, value, checksum, _ in rows:
-                self._check(checksum, partial(value_checksum, table, key, value), f"the value of {key[:40]!r} in {table}")
+                self._check_value(checksum, table, key, value)
                 yield key, value
             if len(rows) < self.value_page:
                 return
@@ -292,19 +293,24 @@ class PostgresqlStore:
         return Counts._make(rows[0]) if rows else None
 
     def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
-        """All deliveries and values that are whole, see `Store.remains`; the server says where a page is not."""
-        recipients = [row[0] for row in self._query("SELECT name FROM recipients", ())]
-        for name in recipients:
+        """All deliveries and values that are whole, see `Store.remains`; the server says which page is not."""
+        names = dict(rows_of(self._query, "number, name", "recipients", say))
+        columns: LiteralString = 'recipient, "order", run, start, count, qos, state, packet_id, extra, checksum'
+        for row in rows_of(self._query, columns, "deliveries", say):
+            stored = StoredDelivery(names.get(row[0], ""), *row[1:9])
             try:
-                yield from self.deliveries(name)
+                self._check_delivery(row[9], stored)
             except StoreError as error:
                 say(error.cause)
-        for (table,) in self._query('SELECT DISTINCT "table" FROM "values"', ()):
+            else:
+                yield stored
+        for table, key, value, checksum in rows_of(self._query, '"table", key, value, checksum', '"values"', say):
             try:
-                for key, value in self.values(table):
-                    yield StoredValue(table, key, value)
+                self._check_value(checksum, table, key, value)
             except StoreError as error:
                 say(error.cause)
+            else:
+                yield StoredValue(table, key, value)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -327,6 +333,12 @@ class PostgresqlStore:
         return None
 
     # Inside.
+
+    def _check_delivery(self, checksum: int, stored: StoredDelivery) -> None:
+        self._check(checksum, partial(_delivery_checksum, stored), f"delivery {stored.order} of {stored.recipient!r}")
+
+    def _check_value(self, checksum: int, table: str, key: bytes, value: bytes) -> None:
+        self._check(checksum, partial(value_checksum, table, key, value), f"the value of {key[:40]!r} in {table}")
 
     def _check(self, checksum: int, right: Callable[[], int], what: str) -> None:
         try:
@@ -449,20 +461,9 @@ class PostgresqlStore:
         try:
             return action()
         except psycopg.Error as error:
-            raise self._error(error) from error
-
-    def _error(self, error: psycopg.Error) -> StoreError:
-        state = error.sqlstate or ""
-        text = str(error).strip() or type(error).__name__
-        if state == "53100":
-            return StoreError(Kind.FULL, self.name, f"no space left on the server's disk: free some ({text})")
-        if state in ("25006", "42501"):
-            return StoreError(Kind.READ_ONLY, self.name, f"may not be written: {text}")
-        if state in ("XX001", "XX002"):
-            return damaged(self.name, text)
-        if state.startswith(("08", "28", "3D", "57P", "533")) or (not state and isinstance(error, psycopg.OperationalError)):
-            return StoreError(Kind.UNREACHABLE, self.name, f"the server cannot be used now: {text}")
-        return StoreError(Kind.OTHER, self.name, f"{text} (SQLSTATE {state or 'none'})")
+            raise self._schema.error(error) from error
+        except UnicodeDecodeError as error:
+            raise damaged(self.name, f"a text is not UTF-8: {error}") from error
 
 
 def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged: bool, may_count: bool) -> None:

@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
+from .base import Kind, StoreError, damaged
+
 LOCK_WAIT = 10.0  # seconds: the server may not have noticed yet that a killed broker is gone
 CONNECT_TIMEOUT = 5  # seconds
 BUSY = "is open in another broker: stop that broker, or give this one another schema (?schema=name)"
@@ -39,6 +41,11 @@ class Schema:
         self._url = urlunsplit(parts._replace(query=query))
         self._lock_class = lock_class
         self._process = 0  # the server's process behind the last connection that had the lock
+
+    def sibling(self, name: str) -> str:
+        """The URL of another schema of the database, password included."""
+        parts = urlsplit(self._url)
+        return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, f"schema={name}")))))
 
     @property
     def application(self) -> str:
@@ -92,3 +99,17 @@ class Schema:
             if time.monotonic() >= end:
                 return BUSY
             time.sleep(0.05)
+
+    def error(self, error: psycopg.Error) -> StoreError:
+        """The StoreError that an error of the server amounts to."""
+        state = error.sqlstate or ""
+        text = str(error).strip() or type(error).__name__
+        if state == "53100":
+            return StoreError(Kind.FULL, self.shown, f"no space left on the server's disk: free some ({text})")
+        if state in ("25006", "42501"):
+            return StoreError(Kind.READ_ONLY, self.shown, f"may not be written: {text}")
+        if state in ("XX001", "XX002"):
+            return damaged(self.shown, text)
+        if state.startswith(("08", "28", "3D", "57P", "533")) or (not state and isinstance(error, psycopg.OperationalError)):
+            return StoreError(Kind.UNREACHABLE, self.shown, f"the server cannot be used now: {text}")
+        return StoreError(Kind.OTHER, self.shown, f"{text} (SQLSTATE {state or 'none'})")

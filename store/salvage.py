@@ -3,8 +3,8 @@
 `check` reads every row and compares the counts; it changes nothing. `salvage` sets the damaged store aside, as it is, and makes a new one
 of its whole rows in its place. A row is whole when its checksum is right. A delivery whose run is lost goes, and a run without deliveries.
 
-A `salvage` that is killed leaves a store that no broker opens (`MARK`), and goes on when it is called again. So nobody starts empty by
-mistake.
+A `salvage` of files that is killed leaves a store that no broker opens (`MARK`), and goes on when it is called again. So nobody starts
+empty by mistake. In PostgreSQL the last step is one transaction (`postgresql_salvage.py`).
 
 What it does not know: what states and values mean.
 """
@@ -28,6 +28,7 @@ from .sqlite_check import check_log, log_of
 
 STEP = 500  # rows of one commit
 FILES = ("sqlite", "lmdb")
+SERVERS = ("postgresql", "postgres")
 
 
 class Report(NamedTuple):
@@ -35,7 +36,7 @@ class Report(NamedTuple):
 
     problems: list[str]
     whole: Counts
-    aside: Path | None = None
+    aside: Path | str | None = None
 
 
 def check(address: str) -> Report:
@@ -69,8 +70,10 @@ def salvage(address: str, at_least: int = 0) -> Report:
     at_least: rows that have to be whole; with fewer nothing is changed.
     """
     scheme = urlsplit(address).scheme
+    if scheme in SERVERS:
+        return _salvage_schema(address, at_least)
     if scheme not in FILES:
-        raise StoreError(Kind.OTHER, shown(address), "only files are salvaged: restore a backup with the server's own tools")
+        raise StoreError(Kind.OTHER, shown(address), "keeps nothing: there is nothing to salvage")
     path = path_of(address)
     file = _file_of(address)
     lock = FolderLock(file.parent)
@@ -99,6 +102,25 @@ def salvage(address: str, at_least: int = 0) -> Report:
         return Report(list(dict.fromkeys(problems)), whole, aside)
     finally:
         lock.release()
+
+
+def _salvage_schema(address: str, at_least: int) -> Report:
+    """`salvage`, of a schema in PostgreSQL."""
+    _refuse_another_version(address)
+    from .postgresql import DEFAULT_SCHEMA, LOCK_CLASS
+    from .postgresql_salvage import SchemaSalvage
+    from .postgresql_schema import Schema
+
+    work = SchemaSalvage(Schema(address, DEFAULT_SCHEMA, LOCK_CLASS))
+    try:
+        work.begin()
+        problems: list[str] = []
+        whole = _copy(store_at(address), store_at(work.fresh), problems)
+        if sum(whole) < at_least:
+            raise StoreError(Kind.CORRUPT, shown(address), f"holds nothing that is whole: {REMEDY}")
+        return Report(list(dict.fromkeys(problems)), whole, f"schema {work.exchange()}")
+    finally:
+        work.end()
 
 
 def _file_of(address: str) -> Path:
@@ -161,7 +183,7 @@ def _look_at_log(file: Path, problems: list[str]) -> None:
 def _copy(old: Store, new: Store, problems: list[str]) -> Counts:
     try:
         new.open()
-        with _noting(problems):
+        with _noting(problems, new):
             old.attach()
             return _pass_on(old, new, problems)
         return Counts(0, 0, 0)
@@ -227,9 +249,11 @@ def _committed(new: Store | None, changes: Batch) -> Batch:
 
 
 @contextmanager
-def _noting(problems: list[str]) -> Iterator[None]:
-    """A StoreError inside is noted, and what is inside ends."""
+def _noting(problems: list[str], new: Store | None = None) -> Iterator[None]:
+    """A StoreError inside is noted, and what is inside ends; but a server that is away, and an error of the new store, are no damage."""
     try:
         yield
     except StoreError as error:
+        if error.kind in (Kind.UNREACHABLE, Kind.BUSY) or (new is not None and error.store == new.name):
+            raise
         problems.append(error.cause)

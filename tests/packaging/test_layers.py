@@ -141,7 +141,7 @@ RANKS = {
         "process salvage",
         "locations writer",
         "coalescer lmdb memory postgresql sqlite",
-        "sqlite_check sqlite_migration",
+        "postgresql_salvage sqlite_check sqlite_migration",
         "lease_keeper postgresql_lease",
         "checksums postgresql_schema",
         "folder",
