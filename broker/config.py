@@ -149,10 +149,10 @@ class BrokerConfig:
     grants and keeps to. store: where and how what must survive is kept. tls: its certificates, None without. http: address of
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
-    serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
-    no topic is reserved for them. queues, interchange: None for none. journal: what it writes down, None for nothing.
-    management: roles of users. attach: brokers that are no members of the mesh, and that it brings in.
-    workers: processes that it is to have. worker: which of them this is; None: the only one, or what starts them.
+    serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). listeners: names of those that have one, by
+    address. recipients: the applications that it watches; None: no topic is reserved for them. queues, interchange: None for none.
+    journal: what it writes down, None for nothing. management: roles of users. attach: brokers that are no members of the mesh, and
+    that it brings in. workers: processes that it is to have. worker: which of them this is; None: the only one, or what starts them.
     """
 
     name: str = DEFAULT_NAME
@@ -169,6 +169,7 @@ class BrokerConfig:
     directory: DirectorySettings | None = None
     access: AccessSettings | None = None
     serves: dict[str, str] = field(default_factory=dict)
+    listeners: dict[str, str] = field(default_factory=dict)
     recipients: RecipientSettings | None = None
     queues: QueueSettings | None = None
     interchange: InterchangeSettings | None = None
@@ -214,10 +215,12 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
     mesh = _mesh(section.section("mesh"), with_directory) if section.has("mesh") else None
     name = section.name("name", MISSING if mesh or with_directory else DEFAULT_NAME)  # a member of a mesh has to say who it is
     right, least = 'give a list such as ["mqtt://127.0.0.1:1883"]', 'give at least one address, as ["mqtt://127.0.0.1:1883"]'
-    listen, serves = read_listeners(section, right, mesh is not None, DEFAULT_LISTEN, least)
-    config = BrokerConfig(name, UNASSIGNED, listen, _data(section, folder), mesh, serves=serves)
+    listen, serves, names = read_listeners(section, right, mesh is not None, DEFAULT_LISTEN, least)
+    config = BrokerConfig(name, UNASSIGNED, listen, _data(section, folder), mesh, serves=serves, listeners=names)
     config.tls = TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None
     _read_tables(config, section, folder)
+    if config.access is not None:
+        config.access.check_listeners(section.section("access"), {*config.listeners.values()})
     config.number = _number(section, mesh, config.directory)
     config.workers = _workers(section, config)
     section.done()
@@ -273,7 +276,8 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
         mesh.brokers = {one.name: one.number for one in topology.brokers}
     if mesh.start_wait is None and any(name in link.ends for link in topology.links):
         mesh.start_wait = START_WAIT  # links will come, whoever dials them
-    config = BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, tls=broker.tls, serves=dict(broker.serves))
+    config = BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, tls=broker.tls)
+    config.serves, config.listeners = dict(broker.serves), dict(broker.listeners)
     try:
         _read_tables(config, Section(topology.file, topology.tables_of(name)), Path(topology.file).parent)
     except ConfigError as error:

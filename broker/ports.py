@@ -240,11 +240,13 @@ class Subscriber(Recipient, Protocol):
     account: what is held for it.
     face: what routes deliver to: itself, or what stands for it while it moves.
     user: the name that its client has proven or given.
+    listener: the name of the listener by which its client came last, "" if that has none or is not known.
     moved: when its queue last moved, on the loop's clock.
     paused: publishers that are not read until its queue is shorter.
     """
 
     user: str | None
+    listener: str
     moved: float
     paused: set[Publisher]
     account: Account
@@ -291,6 +293,7 @@ class Connection(Receiver, Publisher, Protocol):
     address: the peer's address, or "unix".
     client_id: empty until CONNECT is taken.
     user: the name that the client has proven.
+    listener: the name of the listener by which it came, "" if that has none.
     proof: what it has shown for that (`auth/service.py`); None where nobody is asked.
     ends: when that ends, on the loop's clock; None: it does not.
     denied: messages that it was not permitted to publish.
@@ -311,6 +314,7 @@ class Connection(Receiver, Publisher, Protocol):
     account: Account
     client_id: str
     user: str | None
+    listener: str
     proof: Any
     ends: float | None
     inside: bool

@@ -383,8 +383,9 @@ class Broker:
         self._servers.append(server)
 
     def _connections(self, address: str) -> Callable[[], asyncio.BaseProtocol]:
-        """What makes the connections of a listener, which know whom it serves."""
-        return partial(Connection, self.site, serves=serves_of(address, self.config.serves))
+        """What makes the connections of a listener, which know whom it serves, and its name."""
+        listener = self.config.listeners.get(address, "")
+        return partial(Connection, self.site, serves=serves_of(address, self.config.serves), listener=listener)
 
     def _factory(self, address: Address, made: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
         """What makes the protocol for each new connection of a listener: the layers between the socket and MQTT, which `made` makes."""

@@ -32,13 +32,14 @@ def check(
     topic: Annotated[str, typer.Argument(help="A topic. A filter with wildcards is checked only for subscribing.", show_default=False)],
     config: Annotated[Path, typer.Option("--config", help="The broker's file.")] = Path("broker.toml"),
     client: Annotated[str, typer.Option("--client", "-i", help="The client identifier.")] = "client",
+    listener: Annotated[str, typer.Option("--listener", help="The name of the listener; '' for one without.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say whether a user is known, may publish and subscribe to a topic, and which rule decides.
 
     \b
       mqmesh acl check alice meters/alice/power --config porto.toml
-      mqmesh acl check alice 'meters/#' --config porto.toml
+      mqmesh acl check alice 'meters/#' --config porto.toml --listener hall
 
     Status: 0 something is allowed; 1 nothing is, or the user cannot connect; 2 a file or the topic is wrong.
     """
@@ -57,11 +58,11 @@ def check(
     except MqttError as error:
         raise fail(f"acl: {topic}: {getattr(error, 'text', error)}", WRONG_USE) from None
     rules: Rules = settings.rules
-    known, why = _login(settings, user)
+    known, why = _login(settings, user, listener)
     name = user if user and settings.asks else None  # the broker ignores a name that is not proved
-    verdicts = {"subscribe": rules.subscribe(name, client, topic)}
+    verdicts = {"subscribe": rules.subscribe(name, client, topic, listener)}
     if not has_wildcard(topic):
-        verdicts = {"publish": rules.publish(name, client, topic), **verdicts}
+        verdicts = {"publish": rules.publish(name, client, topic, listener), **verdicts}
     if as_json:
         found = {action: {"allowed": one.allowed, "rule": one.rule.number if one.rule else None} for action, one in verdicts.items()}
         print(json.dumps({"user": {"name": user, "known": known, "text": why}, **found}))
@@ -77,13 +78,14 @@ def check(
 WORDS = {True: "known", False: "refused", None: "unproven"}
 
 
-def _login(settings: AccessSettings, user: str) -> tuple[bool | None, str]:
+def _login(settings: AccessSettings, user: str, listener: str) -> tuple[bool | None, str]:
     """Whether such a client may connect (None: the files do not say), and why. Ends the program if a file cannot be read."""
     if not settings.asks:
         return None, "the file has no users, certificates or tokens: names prove nothing, and rules with %u allow nothing"
     if not user:
-        may = "may" if settings.anonymous else "may not"
-        return settings.anonymous, f"clients that do not say who they are {may} come in (access.anonymous)"
+        admitted = settings.admits_anonymous(listener)
+        may = "may" if admitted else "may not"
+        return admitted, f"clients that do not say who they are {may} come in (access.anonymous)"
     others = [word for word, there in (("token", settings.tokens), ("certificate", settings.certificates)) if there]
     if settings.users is None:
         return None, f"whoever shows a {' or '.join(others)} of this name"

@@ -96,7 +96,11 @@ class Guard:
         proof = connection.proof
         if connection.ends is not None and self._context.loop.time() >= connection.ends:
             return ENDED
-        if proof is not None and self.authenticator is not None and not self.authenticator.holds(connection.user, proof):
+        if (
+            proof is not None
+            and self.authenticator is not None
+            and not self.authenticator.holds(connection.user, proof, connection.listener)
+        ):
             return GONE
         if not (connection.inside or self._exempt(connection.client_id) or self.identifiers.allow(connection.user, connection.client_id)):
             return FOREIGN
@@ -143,7 +147,7 @@ class Guard:
         """End the subscriptions that the owner of a session may not have: how many. unsubscribe: ends a subscription."""
         user, client_id, ended = self.user_of(session), identifier_of(session.client_id), 0
         for full in list(session.subscriptions):
-            text = self.subscription(user, client_id, full)
+            text = self.subscription(user, client_id, session.listener, full)
             if text is not None:
                 unsubscribe(session, full)
                 session.unsubscribed(full)
@@ -174,27 +178,27 @@ class Guard:
             if connection.session is not None:
                 connection.set_rules(self._judged(connection.user, connection.client_id))
 
-    def will(self, user: str | None, client_id: str, topic: str) -> str | None:
+    def will(self, user: str | None, client_id: str, listener: str, topic: str) -> str | None:
         """Why a client's will may not go to a topic; None: it may."""
         if not self.rules or self._exempt(client_id):
             return None
-        verdict = self.rules.publish(user, client_id, topic)
+        verdict = self.rules.publish(user, client_id, topic, listener)
         return None if verdict.allowed else str(verdict)
 
     def owes(self, user: str | None, client_id: str) -> str | None:
         """Why no message of a client is published, a will either, whatever the rules say; None: its account has paid."""
         return None if self._exempt(client_id) else self.standing.refusal(user)
 
-    def subscription(self, user: str | None, client_id: str, full: str) -> str | None:
-        """Why a client may not have a subscription; None: it may."""
+    def subscription(self, user: str | None, client_id: str, listener: str, full: str) -> str | None:
+        """Why a client that came by a listener may not have a subscription; None: it may."""
         if not self.rules or self._exempt(client_id) or full in ANSWERS:
             return None  # the broker alone writes there, to who has asked
-        verdict = self.rules.subscribe(user, client_id, full)
-        return None if verdict.allowed or self._partly(user, client_id, full) else str(verdict)
+        verdict = self.rules.subscribe(user, client_id, full, listener)
+        return None if verdict.allowed or self._partly(user, client_id, listener, full) else str(verdict)
 
-    def _partly(self, user: str | None, client_id: str, full: str) -> bool:
+    def _partly(self, user: str | None, client_id: str, listener: str, full: str) -> bool:
         filters = self.settings is not None and self.settings.on_overlap == "filter"
-        return filters and not full.startswith("$share/") and self.rules.partly(user, client_id, full)
+        return filters and not full.startswith("$share/") and self.rules.partly(user, client_id, full, listener)
 
     def filters(self, session: Subscriber, full: str) -> bool:
         """Whether `reads` decides for each topic of a subscription: the rules do not allow all of it.
@@ -204,11 +208,11 @@ class Guard:
         client_id = identifier_of(session.client_id)
         if not self.rules or self._exempt(client_id) or full in ANSWERS:
             return False
-        return not self.rules.subscribe(self.user_of(session), client_id, full).allowed
+        return not self.rules.subscribe(self.user_of(session), client_id, full, session.listener).allowed
 
     def reads(self, session: Subscriber, topic: str) -> bool:
         """Whether a session with such a subscription may have messages of a topic."""
-        return self.rules.reads(self.user_of(session), identifier_of(session.client_id), topic)
+        return self.rules.reads(self.user_of(session), identifier_of(session.client_id), topic, session.listener)
 
     def topic(self, connection: Connection, topic: str, run: Batch) -> str | None:
         """Why a client that is under rules may not publish a run; None: it may, and is not asked for this topic again."""
@@ -219,7 +223,7 @@ class Guard:
         text = self.standing.refusal(connection.user)
         if text is not None:
             return text
-        verdict = self.rules.publish(connection.user, connection.client_id, topic)
+        verdict = self.rules.publish(connection.user, connection.client_id, topic, connection.listener)
         if not verdict.allowed:
             return str(verdict)
         if len(run.topic) <= LONGEST:

@@ -3,6 +3,7 @@
     [[access.rule]]
     users = ["meter-*"]                  # `*` any characters, `?` one; left out: everybody, also without a name; "" nobody's name
     clients = ["*"]                      # client identifiers; left out: any
+    listeners = ["hall"]                 # names of listeners; left out: any; "" those without a name
     allow = ["publish"]                  # or deny = ["publish", "subscribe"]
     topics = ["meters/%u/#", "log/%c"]   # filters; %u the user, %c the client identifier
 
@@ -34,7 +35,8 @@ SPECIAL = frozenset("/+#")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One `[[access.rule]]`. allows: else it denies. number: its place in the file, from 1, for people."""
+    """One `[[access.rule]]`. allows: else it denies. number: its place in the file, from 1, for people. listeners: names of those whose
+    clients it concerns; None: of all."""
 
     number: int
     allows: bool
@@ -42,10 +44,11 @@ class Rule:
     topics: tuple[str, ...]
     users: tuple[str, ...] | None = None
     clients: tuple[str, ...] | None = None
+    listeners: frozenset[str] | None = None
 
-    def concerns(self, action: str, user: str | None, client_id: str) -> bool:
-        """Whether it speaks of this action of this client."""
-        if action not in self.actions:
+    def concerns(self, action: str, user: str | None, client_id: str, listener: str) -> bool:
+        """Whether it speaks of this action of this client. listener: the name of the one by which it came; "" if that has none."""
+        if action not in self.actions or (self.listeners is not None and listener not in self.listeners):
             return False
         if self.users is not None and not (NOBODY in self.users if user is None else any(fits(one, user) for one in self.users)):
             return False
@@ -76,7 +79,7 @@ class Verdict:
 
 
 class Rules:
-    """The list. Empty: everything is allowed."""
+    """The list. Empty: everything is allowed. listener: by which a client came, "" for one without a name."""
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
         self.rules = rules
@@ -84,35 +87,35 @@ class Rules:
     def __bool__(self) -> bool:
         return bool(self.rules)
 
-    def publish(self, user: str | None, client_id: str, topic: str) -> Verdict:
+    def publish(self, user: str | None, client_id: str, topic: str, listener: str = "") -> Verdict:
         """May this client publish to a topic (a well-formed one)?"""
         for rule in self.rules:
-            if rule.concerns("publish", user, client_id) and any(matches(one, topic) for one in rule.filters(user, client_id)):
+            if rule.concerns("publish", user, client_id, listener) and any(matches(one, topic) for one in rule.filters(user, client_id)):
                 return Verdict(rule.allows, rule)
         return Verdict(not self.rules, None)
 
-    def subscribe(self, user: str | None, client_id: str, full: str) -> Verdict:
+    def subscribe(self, user: str | None, client_id: str, full: str, listener: str = "") -> Verdict:
         """May it subscribe to a filter (a well-formed one, perhaps with `$share/NAME/` before it)?"""
         share = split_share(full)
         asked = full if share is None else share[1]
         for rule in self.rules:
-            if rule.concerns("subscribe", user, client_id):
+            if rule.concerns("subscribe", user, client_id, listener):
                 agrees = covers if rule.allows else overlaps
                 if any(agrees(one, asked) for one in rule.filters(user, client_id)):
                     return Verdict(rule.allows, rule)
         return Verdict(not self.rules, None)
 
-    def reads(self, user: str | None, client_id: str, topic: str) -> bool:
+    def reads(self, user: str | None, client_id: str, topic: str, listener: str = "") -> bool:
         """May this client read messages of a topic (a well-formed one)? For subscriptions that are allowed in part."""
         for rule in self.rules:
-            if rule.concerns("subscribe", user, client_id) and any(matches(one, topic) for one in rule.filters(user, client_id)):
+            if rule.concerns("subscribe", user, client_id, listener) and any(matches(one, topic) for one in rule.filters(user, client_id)):
                 return rule.allows
         return not self.rules
 
-    def partly(self, user: str | None, client_id: str, asked: str) -> bool:
+    def partly(self, user: str | None, client_id: str, asked: str, listener: str = "") -> bool:
         """Whether a rule allows some of what a filter (well-formed, not shared) matches, and no earlier one denies all of it."""
         for rule in self.rules:
-            if rule.concerns("subscribe", user, client_id):
+            if rule.concerns("subscribe", user, client_id, listener):
                 fits = overlaps if rule.allows else covers
                 if any(fits(one, asked) for one in rule.filters(user, client_id)):
                     return rule.allows
@@ -146,5 +149,8 @@ def _rule(section: Section, number: int) -> Rule:
         tuple(section.strings(key, [], "give a list of names; * stands for any characters")) if section.has(key) else None
         for key in ("users", "clients")
     )
+    listeners = None
+    if section.has("listeners"):
+        listeners = frozenset(section.strings("listeners", [], 'give a list of names of listeners; "" those without a name'))
     section.done()
-    return Rule(number, words[0] == "allow", frozenset(actions), tuple(topics), users, clients)
+    return Rule(number, words[0] == "allow", frozenset(actions), tuple(topics), users, clients, listeners)

@@ -109,13 +109,13 @@ class Authenticator:
         self.settings, self.users, self._renewed, self._tokens = settings, users, renewed, tokens
         self._right: Cache[bytes, None] = Cache(REMEMBERED)
 
-    def holds(self, user: str | None, proof: Proof) -> bool:
-        """Whether what a client has shown would still let it in: a removed user, another password and another key of tokens do not."""
+    def holds(self, user: str | None, proof: Proof, listener: str) -> bool:
+        """Whether what a client has shown would still let it in by a listener: a removed user, another password, another key do not."""
         if proof.kind == "password":
             return user is not None and self.users.get(user) == proof.by
         if proof.kind == "token":
             return self._tokens is not None and self._tokens.judges == proof.by
-        return self.settings.certificates if proof.kind == "certificate" else self.settings.anonymous
+        return self.settings.certificates if proof.kind == "certificate" else self.settings.admits_anonymous(listener)
 
     def stop(self) -> None:
         """Compare no more."""
@@ -136,9 +136,9 @@ class Authenticator:
                 return checked(Outcome(name, proof=Proof("certificate")))
         password = packet.password
         if password is None and not packet.user_name:
-            return (
-                Outcome(proof=Proof("nothing")) if self.settings.anonymous else Outcome(refusal=(Reason.NOT_AUTHORIZED, "say who you are"))
-            )
+            if self.settings.admits_anonymous(connection.listener):
+                return Outcome(proof=Proof("nothing"))
+            return Outcome(refusal=(Reason.NOT_AUTHORIZED, "say who you are"))
         if self._tokens is not None and password is not None and password.count(b".") == 2:
             holder = self._tokens.holder(password)
             if isinstance(holder, str):

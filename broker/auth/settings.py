@@ -1,7 +1,8 @@
 """The tables `[access]`, `[access.tokens]` and `[[access.rule]]` of a broker's file.
 
 [access]
-anonymous = false            # clients without a name of their own; true unless users, certificates or tokens are given
+anonymous = false            # clients without a name of their own; true unless users, certificates or tokens are given; or a list of
+                             # listeners that admit them, by name
 users = "users"              # written by `mqmesh passwd`, relative to the file
 operators = ["ops"]          # users who may see and end the sessions of others
 on_overlap = "filter"        # a subscription of which the rules allow a part gets that part; "refuse", the default, refuses it
@@ -30,6 +31,8 @@ from .identifiers import USER, Identifiers
 from .rules import NOBODY, Rules, rules_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ...base.settings import Section
 
 
@@ -48,7 +51,8 @@ class TokenSettings:
 
 @dataclass(slots=True)
 class AccessSettings:
-    """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords. renewed: the broker's own
+    """Who may come, and what they may do. anonymous: also those who show nothing, at some listener. anonymous_at: the names of these
+    listeners; None: all. users: the file of passwords. renewed: the broker's own
     file of Mosquitto's hashes made anew; None: they are not. operators: users who may see and end the sessions of others. on_overlap: of a
     subscription that rules allow in part: "refuse", or "filter" at delivery. identifiers: which client identifiers whom. sessions: of one
     user; 0: no bound. accounts: pattern of users -> account. standing: who has paid."""
@@ -65,11 +69,24 @@ class AccessSettings:
     sessions: int = SESSIONS
     accounts: dict[str, str] = field(default_factory=dict)
     standing: AccountStanding = field(default_factory=AccountStanding)
+    anonymous_at: frozenset[str] | None = None
 
     @property
     def asks(self) -> bool:
         """Whether clients have a way to say who they are."""
         return self.users is not None or self.certificates or self.tokens is not None
+
+    def admits_anonymous(self, listener: str) -> bool:
+        """Whether clients that show nothing may come in by a listener. listener: its name, "" if it has none."""
+        return self.anonymous and (self.anonymous_at is None or listener in self.anonymous_at)
+
+    def check_listeners(self, section: Section, names: Collection[str]) -> None:
+        """Raises ConfigError if these settings speak of listeners that there are not. section: `[access]`. names: of the listeners."""
+        rules = [(f"rule[{rule.number}].listeners", rule.listeners or ()) for rule in self.rules.rules]
+        for key, said in (("anonymous", self.anonymous_at or ()), *rules):
+            for name in sorted({*said} - {"", *names}):
+                right = f'no listener has the name {name!r}: give it to one, as listen = [{{ address = "...", name = "{name}" }}]'
+                raise section.error(key, right)
 
     @classmethod
     def of(cls, section: Section, folder: Path | None) -> AccessSettings:
@@ -80,8 +97,12 @@ class AccessSettings:
         settings.certificates = section.flag("certificates", False)
         if section.has("tokens"):
             settings.tokens = _tokens(section.section("tokens"), folder)
-        settings.anonymous = section.flag("anonymous", not settings.asks)
-        if not settings.anonymous and not settings.asks:
+        if isinstance(section.table.get("anonymous"), list):
+            settings.anonymous_at = frozenset(section.strings("anonymous", [], "give true, false, or names of listeners"))
+            settings.anonymous = bool(settings.anonymous_at)
+        else:
+            settings.anonymous = section.flag("anonymous", not settings.asks)
+        if not settings.asks and (settings.anonymous_at is not None or not settings.anonymous):
             raise section.error("anonymous", "nobody could come in: give users, certificates or tokens too")
         settings.rules = rules_of(section.sections("rule"))
         named = next((rule for rule in settings.rules.rules if rule.users not in (None, (NOBODY,))), None)

@@ -192,7 +192,7 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
     rights = connection.site.router.rights(will.topic) if will is not None else None
     refused = access.will(packet.client_id, rights, will.retain) if will is not None else None
     if will is not None and refused is None:
-        refused = connection.site.guard.will(connection.user, packet.client_id, will.topic)
+        refused = connection.site.guard.will(connection.user, packet.client_id, connection.listener, will.topic)
     if refused is not None:
         return Reason.NOT_AUTHORIZED, f"the will: {refused}"
     if will is not None and will.properties.get(Property.PAYLOAD_FORMAT_INDICATOR):
@@ -290,9 +290,12 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     if not connection.inside:
         session.account.move(source_of(connection.address), connection.user if site.guard.authenticator is not None else None)
     session.expiry = expiry
-    owner = site.guard.owner_of(session)
+    owner, listener = site.guard.owner_of(session), session.listener
+    session.listener = connection.listener
     site.sessions.own(session, packet.user_name if site.guard.authenticator is None else connection.user)
-    if present and owner != site.guard.owner_of(session):  # it was nobody's: what it has may not be this user's to have
+    if present and (
+        owner != site.guard.owner_of(session) or listener != session.listener
+    ):  # it was nobody's, or other rules concern it now
         site.guard.review(session, site.router.unsubscribe)
         site.router.rules_changed([session])
     session.keep_will(will)

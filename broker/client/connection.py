@@ -69,7 +69,7 @@ class Connection(Outgoing, asyncio.Protocol):
     user: the name that it has proven. proof: what it has shown for that, None where nobody is asked. ends: when that ends, on the loop's
     clock; None: it does not. named: the user name that its CONNECT said.
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
-    serves: whom its listener serves.
+    serves: whom its listener serves. listener: the name of that listener, "" without.
     inside: it is the metabroker's that runs in this process, and needs no password.
     largest: bytes of the largest packet that is taken from it, `limits.max_packet_size`; of the metabroker inside any is taken.
     share: of its address in the loop's time. waits: what came, or what it caused, waits for a turn. ending: the peer has ended its stream
@@ -102,6 +102,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "keep_alive",
         "largest",
         "last_received",
+        "listener",
         "mqisdp",
         "named",
         "need",
@@ -124,11 +125,12 @@ class Connection(Outgoing, asyncio.Protocol):
         "withheld",
     )
 
-    def __init__(self, site: Site, inside: bool = False, serves: str = BOTH) -> None:
+    def __init__(self, site: Site, inside: bool = False, serves: str = BOTH, listener: str = "") -> None:
         super().__init__(site)
         self.inside = inside
         self.largest = LARGEST_PACKET if inside else self.limits.max_packet_size
         self.serves = serves
+        self.listener = listener
         self.address = "?"
         self.account = site.context.ledger.account()
         self.client_id = ""

@@ -200,10 +200,11 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     if PREFIX in topic_filter and _misuses_queue(site, topic_filter):
         return Reason.TOPIC_FILTER_INVALID
     refusal = site.router.refusal(connection.client_id, topic_filter) or site.guard.subscription(
-        connection.user, connection.client_id, topic_filter
+        connection.user, connection.client_id, connection.listener, topic_filter
     )
     if refusal is None and topic_filter.startswith(PREFIX) and topic_filter.endswith(ALERTS):  # a member of the queue
-        refusal = site.guard.subscription(connection.user, connection.client_id, topic_filter.removesuffix(ALERTS))
+        queue = topic_filter.removesuffix(ALERTS)
+        refusal = site.guard.subscription(connection.user, connection.client_id, connection.listener, queue)
     queues = site.queues if topic_filter.startswith(PREFIX) else None
     if refusal is None and queues is not None and not queues.may_consume(session, subscription):
         refusal = "only the client that made a temporary queue consumes from it, and only a service's users from its inbox"

@@ -51,6 +51,7 @@ class _Peer:
     """Stands for the connection of a client where a password is compared. address: with the port."""
 
     closing = False
+    listener = ""
 
     def __init__(self, address: str) -> None:
         self.address = address

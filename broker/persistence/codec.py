@@ -4,7 +4,8 @@ Values are msgpack lists whose first item is the version of their form; what is 
 for those who know more, and ignored. Times are seconds of the wall clock.
 
     table          key                           value
-    sessions       client identifier             [1, number, expiry or nil, left at or nil, user or nil, will or nil, will due at or nil]
+    sessions       client identifier             [1, number, expiry or nil, left at or nil, user or nil, will or nil, will due at or nil,
+                                                    listener's name, left out without]
     subscriptions  number, digest of the filter  [1, filter, QoS, No Local, Retain As Published, Retain Handling, identifier]
     inbound        number                        QoS 2 identifiers received and not released, two bytes each
     released       number                        QoS 2 identifiers whose PUBCOMP is awaited: first and count, two bytes each
@@ -46,6 +47,7 @@ class SessionRecord(NamedTuple):
     user: str | None
     will: Will | None
     will_at: float | None
+    listener: str = ""
 
 
 class RetainedRecord(NamedTuple):
@@ -90,13 +92,14 @@ def session_value(session: SessionRecord) -> bytes:
     packed = None
     if will is not None:
         packed = [will.topic, will.payload, will.qos, will.retain, will.properties, will.expiry, will.delay]
-    return pack(session.number, session.expiry, session.left_at, session.user, packed, session.will_at)
+    items = (session.number, session.expiry, session.left_at, session.user, packed, session.will_at)
+    return pack(*items, session.listener) if session.listener else pack(*items)
 
 
 def session_of(key: bytes, value: bytes) -> SessionRecord:
     """What `session_value` gave."""
-    number, expiry, left_at, user, will, will_at = unpack("sessions", key, value, 6)[:6]
-    return SessionRecord(number, expiry, left_at, user, Will(*will) if will is not None else None, will_at)
+    number, expiry, left_at, user, will, will_at, *more = unpack("sessions", key, value, 6)
+    return SessionRecord(number, expiry, left_at, user, Will(*will) if will is not None else None, will_at, more[0] if more else "")
 
 
 def identifiers_value(identifiers: set[int]) -> bytes:

@@ -147,7 +147,7 @@ def _sessions(persistence: Persistence, guard: Guard, progress: Progress) -> dic
         if holder is not None:
             holder.filters.add(subscription.filter)
             refusal = persistence.router.refusal(holder.client_id, subscription.filter) or guard.subscription(
-                guard.user_of(holder), holder.client_id, subscription.filter
+                guard.user_of(holder), holder.client_id, holder.listener, subscription.filter
             )
             if refusal is not None and not holder.client_id.startswith("\0"):  # else it leaves, and had it under its own name
                 persistence.router.access.denied(holder.client_id, guard.user_of(holder), subscription.filter, refusal)
@@ -158,7 +158,7 @@ def _sessions(persistence: Persistence, guard: Guard, progress: Progress) -> dic
 
 def _session(persistence: Persistence, client_id: str, record: SessionRecord, died_at: float) -> StoredSession:
     session = StoredSession(client_id, persistence, record.number)
-    session.user, session.expiry = record.user, record.expiry
+    session.user, session.expiry, session.listener = record.user, record.expiry, record.listener
     session.keep_will(record.will)
     left_at, will_at = record.left_at, record.will_at
     if left_at is None:

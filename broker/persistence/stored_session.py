@@ -214,7 +214,7 @@ class StoredSession(Session):
             self.persistence.writer.put_value("sessions", self.client_id.encode(), session_value(self._described()))
 
     def _described(self) -> SessionRecord:
-        return SessionRecord(self.number, self.expiry, self.left_at, self.user, self.will, self.will_at)
+        return SessionRecord(self.number, self.expiry, self.left_at, self.user, self.will, self.will_at, self.listener)
 
     def renamed(self, client_id: str) -> None:
         self.persistence.writer.delete_value("sessions", self.client_id.encode())

@@ -290,7 +290,7 @@ class QueueTopic:
         if not permitted:
             return {"error": DENIED}
         try:
-            if do == GET and self._guard.subscription(connection.user, connection.client_id, PREFIX + asked["name"]) is not None:
+            if do == GET and not self._consumes(connection, asked["name"]):
                 return {"error": DENIED}
             if site is not None and do in AWAY and self.elsewhere is not None:
                 asked["payloads"] = free or may(Role.PAYLOAD_READER)
@@ -318,13 +318,17 @@ class QueueTopic:
         except UsageError as error:
             return {"error": str(error)}
 
+    def _consumes(self, connection: ClientConnection, name: str) -> bool:
+        """Whether the rules let a client consume from a queue."""
+        return self._guard.subscription(connection.user, connection.client_id, connection.listener, PREFIX + name) is None
+
     def _temporary(self, connection: ClientConnection) -> dict[str, Any]:
         """A client that may consume from a queue has one of its own."""
         if self.overview is None:
             return {"error": NO_QUEUES}
         temporary, session = self.overview.temporary, connection.session
         name = temporary.new_name()
-        if self._guard.subscription(connection.user, connection.client_id, PREFIX + name) is not None or session is None:
+        if not self._consumes(connection, name) or session is None:
             return {"error": DENIED}
         try:
             return dict(temporary.make(session, name))

@@ -578,6 +578,9 @@ class Roaming:
             session, _ = self.sessions.open(self._free(place.client), False, found.expiry)
             self.sessions.own(session, found.user if owner is None else self.guard.user_named(owner))
             session.expiry = found.expiry
+            waiting = self._waiting.get(client_id)
+            if waiting is not None and waiting.client == place.client:
+                session.listener = waiting.connection.listener
             session.account.move(None, self.guard.user_of(session))
             self.sessions.rest(session)
             session.inbound.open.update(found.received)
@@ -587,7 +590,7 @@ class Roaming:
         self.gate(place)
         user = self.guard.user_of(session)
         for subscription, number in found.subscriptions:
-            refusal = self.guard.subscription(user, client_id, subscription.filter)
+            refusal = self.guard.subscription(user, client_id, session.listener, subscription.filter)
             if refusal is not None:  # the site that it comes from has other rules
                 self.router.access.denied(client_id, user, subscription.filter, refusal)
             elif subscription.filter not in session.subscriptions:

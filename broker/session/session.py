@@ -118,6 +118,7 @@ class Session:
         "face",
         "gone",
         "inbound",
+        "listener",
         "max_bytes",
         "max_messages",
         "moved",
@@ -143,6 +144,7 @@ class Session:
         self.client_id = client_id
         self.face: Recipient = self
         self.user: str | None = None
+        self.listener = ""
         self.gone = False
         self.context = context
         self.counters = context.counters

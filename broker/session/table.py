@@ -334,7 +334,7 @@ class Sessions:
         user, client_id = guard.user_of(session), session.client_id
         refused = (
             router.access.will(client_id, rights, will.retain)
-            or guard.will(user, client_id, will.topic.decode())
+            or guard.will(user, client_id, session.listener, will.topic.decode())
             or guard.owes(user, client_id)
         )
         if refused is not None:

@@ -114,9 +114,12 @@ def _tables(value: Any) -> bool:
 
 
 def _listeners(config: BrokerConfig) -> str:
-    """The list of listeners; one that says whom it serves is an inline table."""
-    serves = config.serves
-    entries = [f"{{ address = {_value(one)}, serves = {_value(serves[one])} }}" if one in serves else _value(one) for one in config.listen]
+    """The list of listeners; one that has a name, or says whom it serves, is an inline table."""
+    entries = []
+    for address in config.listen:
+        table = {"address": address, "serves": config.serves.get(address), "name": config.listeners.get(address)}
+        pairs = _pairs(table)
+        entries.append(f"{{ {', '.join(pairs)} }}" if len(pairs) > 1 else _value(address))
     return f"[{', '.join(entries)}]"
 
 

@@ -23,7 +23,8 @@ def tables_of(conf: Conf, name: str, remarks: Remarks, ipv6: bool) -> dict[str, 
     served = [one for one in conf.listeners if _served(one, remarks)]
     if not served:
         raise MigrateError(f"{conf.file}: no listener is left: {words.PSK}")
-    table: dict[str, Any] = {"name": name, "listen": _addresses(served, conf.local, ipv6)}
+    named = _named(conf, served)
+    table: dict[str, Any] = {"name": name, "listen": _addresses(served, conf.local, ipv6, named)}
     persistence = conf.last("persistence")
     if persistence is not None and flag(persistence):
         table["data"] = f"data/{name}"
@@ -31,7 +32,7 @@ def tables_of(conf: Conf, name: str, remarks: Remarks, ipv6: bool) -> dict[str, 
     limits = limits_of(conf, served, remarks)
     tables = {
         "tls": _tls(served, remarks),
-        "access": _access(conf, served, remarks),
+        "access": _access(conf, served, remarks, named),
         "websocket": _websocket(served, remarks),
         "limits": limits,
     }
@@ -56,22 +57,37 @@ def _encrypted(listener: Listener) -> bool:
     return "certfile" in listener.options
 
 
-def _addresses(listeners: list[Listener], local: bool, ipv6: bool) -> list[str]:
-    found = []
-    for one in listeners:
-        if one.host.startswith("/"):
-            found.append(f"unix://{one.host}")
-            continue
-        web = one.value("protocol") == "websockets"
-        scheme = f"ws{'s' * _encrypted(one)}" if web else f"mqtt{'s' * _encrypted(one)}"
-        domain = one.value("socket_domain")
-        if one.host:
-            hosts = [f"[{one.host}]" if ":" in one.host else one.host]
-        else:
-            four, six = ("127.0.0.1", "[::1]") if local else ("0.0.0.0", "[::]")
-            hosts = [four] * (domain != "ipv6") + [six] * (domain != "ipv4" and (ipv6 or domain == "ipv6"))
-        found += [f"{scheme}://{host}:{one.port}" for host in hosts]
-    return list(dict.fromkeys(found))
+def _named(conf: Conf, listeners: list[Listener]) -> bool:
+    """Whether listeners differ in whom they admit or what they permit, so that they need names."""
+    said = ([one.value("acl_file") for one in listeners], [listener_flag(one, "allow_anonymous") for one in listeners])
+    return conf.per_listener and any(len(set(values)) > 1 for values in said)
+
+
+def _name_of(number: int) -> str:
+    return f"listener-{number + 1}"
+
+
+def _addresses(listeners: list[Listener], local: bool, ipv6: bool, named: bool) -> list[Any]:
+    """The value of `listen`: addresses, or tables where listeners have names."""
+    found: dict[str, str] = {}
+    for number, one in enumerate(listeners):
+        for address in _addresses_of(one, local, ipv6):
+            found.setdefault(address, _name_of(number))
+    return [{"address": address, "name": name} for address, name in found.items()] if named else list(found)
+
+
+def _addresses_of(one: Listener, local: bool, ipv6: bool) -> list[str]:
+    if one.host.startswith("/"):
+        return [f"unix://{one.host}"]
+    web = one.value("protocol") == "websockets"
+    scheme = f"ws{'s' * _encrypted(one)}" if web else f"mqtt{'s' * _encrypted(one)}"
+    domain = one.value("socket_domain")
+    if one.host:
+        hosts = [f"[{one.host}]" if ":" in one.host else one.host]
+    else:
+        four, six = ("127.0.0.1", "[::1]") if local else ("0.0.0.0", "[::]")
+        hosts = [four] * (domain != "ipv6") + [six] * (domain != "ipv4" and (ipv6 or domain == "ipv6"))
+    return [f"{scheme}://{host}:{one.port}" for host in hosts]
 
 
 def _tls(listeners: list[Listener], remarks: Remarks) -> dict[str, Any]:
@@ -109,30 +125,48 @@ def _websocket(listeners: list[Listener], remarks: Remarks) -> dict[str, Any]:
 # [access]
 
 
-def _access(conf: Conf, listeners: list[Listener], remarks: Remarks) -> dict[str, Any]:
+def _access(conf: Conf, listeners: list[Listener], remarks: Remarks, named: bool) -> dict[str, Any]:
     users = security_option(conf, listeners, "password_file", remarks, "access.users")
     certificates = _certificates(listeners, remarks)
-    anonymous = _anonymous(conf, listeners, remarks)
+    proven = users is not None or certificates
+    anonymous = _anonymous(conf, listeners, remarks, proven)
     found: dict[str, Any] = {}
     if users is not None:
         found["users"] = _path(users)
         _check_users(users, remarks)
     if certificates:
         found["certificates"] = True
-    if users is not None or certificates or not anonymous:
+    if proven or not anonymous:
         found["anonymous"] = anonymous
-    if not anonymous and not (users or certificates):
+    if not anonymous and not proven:
         remarks.lost(_reason(conf), "nobody may connect: give access.users, or anonymous = true; the broker does not start before")
     prefix = conf.last("clientid_prefixes")
     if prefix is not None:
         found["client_ids"] = [f"{prefix.value}*"]
-    acl = security_option(conf, listeners, "acl_file", remarks, "[access]")
-    if acl is not None:
-        found |= _rules(acl, users is not None or certificates, remarks)
+    rules = _rules_of_listeners(listeners, proven, remarks) if named else _rules_of_all(conf, listeners, proven, remarks)
+    return found | ({"on_overlap": "filter", "rule": rules} if rules else {})
+
+
+def _rules_of_all(conf: Conf, listeners: list[Listener], proven: bool, remarks: Remarks) -> list[dict[str, Any]]:
+    acl = listeners[0].options.get("acl_file") if conf.per_listener else conf.last("acl_file")
+    return _rules(acl, proven, remarks) if acl is not None else []
+
+
+def _rules_of_listeners(listeners: list[Listener], proven: bool, remarks: Remarks) -> list[dict[str, Any]]:
+    """Rules of named listeners; those that have no file permit everything."""
+    files: dict[str | None, tuple[Option | None, list[str]]] = {}
+    for number, one in enumerate(listeners):
+        files.setdefault(one.value("acl_file"), (one.options.get("acl_file"), []))[1].append(_name_of(number))
+    if files.keys() == {None}:
+        return []
+    found = []
+    for acl, names in files.values():
+        rules = _rules(acl, proven, remarks) if acl is not None else [{"allow": ["publish", "subscribe"], "topics": _ALL}]
+        found += [{"listeners": names, **rule} for rule in rules]
     return found
 
 
-def _rules(acl: Option, proven: bool, remarks: Remarks) -> dict[str, Any]:
+def _rules(acl: Option, proven: bool, remarks: Remarks) -> list[dict[str, Any]]:
     path = _path(acl)
     rules = rules_of(options_of(read_text(Path(path)), path), remarks)
     if not proven and any(rule.get("users", [NOBODY]) != [NOBODY] for rule in rules):
@@ -140,7 +174,7 @@ def _rules(acl: Option, proven: bool, remarks: Remarks) -> dict[str, Any]:
             acl, "rules of users are left out: without password_file anybody may give any name, and a name that is not proven is none"
         )
         rules = [rule for rule in rules if rule.get("users", [NOBODY]) == [NOBODY]]
-    return {"on_overlap": "filter", "rule": rules or [{"deny": ["publish", "subscribe"], "topics": _ALL}]}
+    return rules or [{"deny": ["publish", "subscribe"], "topics": _ALL}]
 
 
 def _certificates(listeners: list[Listener], remarks: Remarks) -> bool:
@@ -153,19 +187,18 @@ def _certificates(listeners: list[Listener], remarks: Remarks) -> bool:
     return bool(named)
 
 
-def _anonymous(conf: Conf, listeners: list[Listener], remarks: Remarks) -> bool:
-    """Whether clients without a name may come in. Where listeners differ, the stricter one decides."""
+def _anonymous(conf: Conf, listeners: list[Listener], remarks: Remarks, proven: bool) -> bool | list[str]:
+    """Whether clients without a name may come in, or by which listeners. Where names are not proven at all, the stricter one decides."""
     if not conf.per_listener:
         option = conf.last("allow_anonymous")
         return flag(option) if option is not None else conf.local
-    said = [(one, listener_flag(one, "allow_anonymous") if "allow_anonymous" in one.options else conf.local) for one in listeners]
-    answers = {answer for _, answer in said}
-    if len(answers) > 1:
-        option = next(one.options["allow_anonymous"] for one, answer in said if answer)
-        remarks.lost(
-            option, "access.anonymous is one for all listeners of a broker, and another one lets nobody in without a name: so false"
-        )
-    return answers == {True}
+    said = [listener_flag(one, "allow_anonymous") if "allow_anonymous" in one.options else conf.local for one in listeners]
+    if len(set(said)) > 1 and proven:
+        return [_name_of(number) for number, answer in enumerate(said) if answer]
+    if len(set(said)) > 1:
+        option = next(one.options["allow_anonymous"] for one, answer in zip(listeners, said, strict=True) if answer)
+        remarks.lost(option, "another listener lets nobody in without a name, and there are no names without access.users: so false")
+    return all(said)
 
 
 def _check_users(users: Option, remarks: Remarks) -> None:

@@ -20,11 +20,7 @@ def one_option(listeners: Iterable[Listener], name: str, remarks: Remarks, where
 def security_option(conf: Conf, listeners: list[Listener], name: str, remarks: Remarks, where: str) -> Option | None:
     if not conf.per_listener:
         return conf.last(name)
-    option = one_option(listeners, name, remarks, where)
-    without = [one for one in listeners if name not in one.options and not listener_flag(one, "use_identity_as_username")]
-    if option is not None and without and name == "acl_file":
-        remarks.lost(option, "rules are for all listeners of a broker: they count for those too that had none")
-    return option
+    return one_option(listeners, name, remarks, where)
 
 
 def listener_flag(listener: Listener, name: str) -> bool:

@@ -1,9 +1,12 @@
 """The key `listen` of a broker's file and of a broker in a topology: where a broker listens, and whom each listener serves.
 
     listen = ["mqtts://0.0.0.0:8883", { address = "mqtt://10.0.0.1:18831", serves = "links" }]
+    listen = [{ address = "mqtt://127.0.0.1:1883", name = "hall" }, "mqtts://0.0.0.0:8883"]
 
 A listener that is only an address serves both, clients and links; one of WebSocket serves clients. One that serves clients refuses
 other brokers before they show anything, and one that serves links refuses clients.
+
+Rules of access and `access.anonymous` may speak of listeners by name. Several may have one name.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ SERVES = (CLIENTS, LINKS, BOTH)
 
 
 class Listeners(NamedTuple):
-    """addresses: in their order. serves: whom those serve that say it, by their address."""
+    """addresses: in their order. serves: whom those serve that say it, by address. names: of those that have one, by address."""
 
     addresses: list[str]
     serves: dict[str, str]
+    names: dict[str, str]
 
 
 def serves_of(address: str, serves: dict[str, str]) -> str:
@@ -36,23 +40,24 @@ def read_listeners(section: Section, right: str, in_mesh: bool, default: str | N
     is required.
     """
     if not section.has("listen") and default is not None:
-        return Listeners([default], {})
+        return Listeners([default], {}, {})
     entries = section.table.get("listen")
     if not isinstance(entries, list) or not all(isinstance(one, (str, dict)) for one in entries):
         raise section.error("listen", right)
     if not entries:
         raise section.error("listen", least or right)
-    found = Listeners([], {})
+    found = Listeners([], {}, {})
     for number, entry in enumerate(entries, 1):
         if isinstance(entry, str):
-            address, serves = entry, None
+            address, serves, name = entry, None, None
         else:
             table = Section(section.file, entry, section.key(f"listen[{number}]"))
             address = table.string("address", right="give an address such as mqtt://127.0.0.1:1883")
-            serves = table.choice("serves", SERVES, BOTH)
+            serves = table.choice("serves", SERVES, BOTH) if table.has("serves") else None
+            name = table.name("name") if table.has("name") else None
             table.done()
         section.checked_address("listen", address)
-        if address in found.addresses and (parse_address(address).port or serves or address in found.serves):
+        if address in found.addresses and (parse_address(address).port or serves or name or {address} & {*found.serves, *found.names}):
             raise ConfigError(section.file, section.key("listen"), address, "the address stands twice: leave one out")
         if serves is not None and serves != CLIENTS and parse_address(address).websocket:
             raise table.error("serves", 'links do not run over WebSocket: write "clients", or leave it out')
@@ -61,4 +66,6 @@ def read_listeners(section: Section, right: str, in_mesh: bool, default: str | N
         found.addresses.append(address)
         if serves is not None:
             found.serves[address] = serves
+        if name is not None:
+            found.names[address] = name
     return found

@@ -59,7 +59,8 @@ _WIDE = 8  # warn when numbers reach this many times the number of brokers, and 
 @dataclass(slots=True, frozen=True)
 class BrokerEntry:
     """One broker of a topology. data: its folder, None when the file names none. tls: its certificates, None without. serves: whom
-    listeners serve that say it (listeners.py). tables: of `TABLES`, what is said of this broker; `attach` is a list of tables.
+    listeners serve that say it (listeners.py). listeners: names of those that have one, by address. tables: of `TABLES`, what is
+    said of this broker; `attach` is a list of tables.
     """
 
     name: str
@@ -68,6 +69,7 @@ class BrokerEntry:
     data: Path | None = None
     tls: TlsSettings | None = None
     serves: dict[str, str] = field(default_factory=dict)
+    listeners: dict[str, str] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
 
 
@@ -183,11 +185,11 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
     for one in section.sections("broker"):
         data = one.path_of("data", folder, "give the path of a folder") if one.has("data") else None
         name = one.name("name")
-        listen, serves = _listen(one)
+        listen, serves, names = _listen(one)
         tables: dict[str, Any] = _tables(one)
         if one.has("attach"):
             tables["attach"] = [dict(attached.table) for attached in one.sections("attach")]
-        broker = BrokerEntry(name, number_of(one, "number"), tuple(listen), data, _tls(shared, one, name, folder), serves, tables)
+        broker = BrokerEntry(name, number_of(one, "number"), tuple(listen), data, _tls(shared, one, name, folder), serves, names, tables)
         one.done()
         for other in brokers:
             _check_distinct(one, broker, other)

@@ -74,7 +74,7 @@ class Arrivals:
         if recipient.held or not recipient.application.takes(first):
             return False
         guard = self._guard
-        return all(guard.subscription(guard.user_of(one), one.client_id, topic) is None for one in recipient.sessions)
+        return all(guard.subscription(guard.user_of(one), one.client_id, one.listener, topic) is None for one in recipient.sessions)
 
     def _has_it(self, recipient: Recipient, topic: str) -> bool:
         """Whether an alternative got messages of a topic by a subscription of its own when they were published."""

@@ -116,7 +116,7 @@ def test_the_setting_is_checked() -> None:
 def test_a_subscription_of_which_nothing_is_allowed_any_more_brings_nothing() -> None:
     """A session that moves to another site keeps it until it is reviewed there."""
     guard = Guard(SimpleNamespace(), Access(), access(ALL))  # type: ignore[arg-type]
-    leaving = SimpleNamespace(client_id="\0leaving.1.2.meter", user=None, subscriptions={"plant/#": None})
+    leaving = SimpleNamespace(client_id="\0leaving.1.2.meter", user=None, listener="", subscriptions={"plant/#": None})
     assert not guard.filters(leaving, "plant/#")  # type: ignore[arg-type]
     guard.renew(access({"allow": ["subscribe"], "topics": ["other"]}), [], [leaving], lambda *_: True)  # type: ignore[list-item]
     assert guard.filters(leaving, "plant/#")  # type: ignore[arg-type]

@@ -275,6 +275,26 @@ async def test_what_the_rules_hide_stays_hidden_while_a_session_moves(key: Path)
 
 
 @both
+@pytest.mark.parametrize("listener", ["hall", "yard"])
+async def test_a_session_that_comes_is_judged_by_the_listener_where_its_client_waits(key: Path, stored: bool, listener: str) -> None:
+    stores = [MemoryStore() if stored else None for _ in range(2)]
+    async with site(1, key, store=stores[0]) as one:
+        two = site(2, key, one, store=stores[1])
+        two.broker.config.listeners = {two.broker.config.listen[0]: listener}
+        two.broker.site.guard.rules = Rules((Rule(1, True, BOTH, ("plant/#",), listeners=frozenset(("hall",))),))
+        async with two:
+            await linked(one, two)
+            alice = await let_in(one, "alice")
+            await alice.subscribe("plant/#", qos=1)
+            alice = await let_in(two, "alice")
+            assert alice.connack is not None
+            assert alice.connack.session_present
+            session = two.broker.site.sessions.get("c")
+            assert session is not None
+            assert list(session.subscriptions) == (["plant/#"] if listener == "hall" else [])
+
+
+@both
 async def test_sites_that_could_not_ask_each_other_keep_both_sessions_apart(key: Path, stored: bool) -> None:
     """Each user has made a session of his own, and each keeps it."""
     stores = [MemoryStore() if stored else None for _ in range(2)]

@@ -84,7 +84,45 @@ def test_a_listener_lets_nobody_in_without_a_name_unless_it_says_so() -> None:
     assert [one.text.partition(":")[0] for one in remarks.found] == ["nobody may connect"]
 
 
-def test_the_strictest_listener_decides_who_may_come_in() -> None:
+def test_listeners_keep_the_rules_that_they_have(tmp_path: Path) -> None:
+    """What `per_listener_settings true` says of rules, and of clients without a name, each listener has here too."""
+    (tmp_path / "passwd").write_text("")
+    (tmp_path / "hall.acl").write_text("topic read hall/#\n")
+    text = (
+        f"per_listener_settings true\npassword_file {tmp_path}/passwd\nallow_anonymous false\nport 1883\n"
+        f"listener 1884\nallow_anonymous true\nacl_file {tmp_path}/hall.acl\n"
+    )
+    remarks = Remarks()
+    table = tables(text, remarks)
+    assert table["listen"] == [
+        {"address": "mqtt://0.0.0.0:1883", "name": "listener-1"},
+        {"address": "mqtt://0.0.0.0:1884", "name": "listener-2"},
+    ]
+    (tmp_path / "b.toml").write_text(tables_text(table))
+    config = load(tmp_path / "b.toml")
+    assert config.access is not None
+    assert [config.access.admits_anonymous(name) for name in config.listeners.values()] == [False, True]
+    rules = config.access.rules
+    for listener, action, topic, allowed in [
+        ("listener-1", rules.publish, "any/topic", True),
+        ("listener-1", rules.subscribe, "#", True),
+        ("listener-2", rules.subscribe, "hall/#", True),
+        ("listener-2", rules.subscribe, "any/topic", False),
+        ("listener-2", rules.publish, "hall/lamp", False),
+    ]:
+        assert action(None, "c", topic, listener).allowed == allowed, (listener, topic)
+    assert not [one for one in remarks.found if one.kind == "lost"]
+
+
+def test_listeners_that_say_the_same_need_no_names(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("topic read hall/#\n")
+    own = f"acl_file {tmp_path}/acl\nallow_anonymous true\n"
+    table = tables(f"per_listener_settings true\nlistener 1883\n{own}listener 1884\n{own}", Remarks())
+    assert table["listen"] == ["mqtt://0.0.0.0:1883", "mqtt://0.0.0.0:1884"]
+    assert "listeners" not in str(table["access"])
+
+
+def test_without_names_the_strictest_listener_decides_who_may_come_in() -> None:
     remarks = Remarks()
     text = "per_listener_settings true\nlistener 1883\nallow_anonymous true\nlistener 1884\nallow_anonymous false\n"
     assert tables(text, remarks)["access"] == {"anonymous": False}
