@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from itertools import zip_longest
+from sys import intern
 from typing import Any, Generic, TypeVar
 
 from ..base.pieces import pieces
@@ -438,7 +439,7 @@ class TopicTree(Generic[V]):
                     node.children = {}
                 child = node.children.get(level)
                 if child is None:
-                    child = node.children[level] = _Topics()
+                    child = node.children[intern(level)] = _Topics()
                 node = child
             node.topic = topic
         self._values[topic] = value

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SHARED = 10_000  # targets of topics that may share one `Recipients`
 NO_SESSIONS: frozenset[Recipient] = frozenset()
+NO_GROUPS: frozenset[tuple[str, str]] = frozenset()  # Python makes a new one, of 216 bytes, for each topic
 
 # Answers requests to the broker: whether somebody got the answers; or, for each request, why it is refused (None: it is not).
 Service = Callable[["Connection", "Batch", "PublishProperties | None"], "bool | list[str | None]"]
@@ -243,7 +244,7 @@ class Route:
         self.topic = topic
         self.targets = targets
         self.shares = shares
-        self.local_groups = frozenset((group.name, group.filter) for group in shares)
+        self.local_groups = frozenset((group.name, group.filter) for group in shares) if shares else NO_GROUPS
         self.mesh = mesh
         self.writable = writable
         self.receipts = False
