@@ -39,6 +39,7 @@ __all__ = ["EmbeddedClient", "Registrar", "StartError", "announce", "reload_file
 
 DAMAGE_SHOWN = 50  # lines of damage in the log
 TAKEN = {"access", "management", "mesh", "websocket", "limits", "queues"}  # what a running broker takes from a file, or looks at in parts
+LISTENERS = ("serves", "listeners")  # what `BrokerConfig` has of the key `listen` beside addresses
 LIMITS_TAKEN = ("stored_bytes", "stored_sessions")
 
 log = logging.getLogger("mqmesh.broker")
@@ -238,7 +239,8 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
 def _kept(old: BrokerConfig, new: BrokerConfig, taken: Container[str]) -> list[str]:
     """The keys and tables of a file that differ and need a restart; those within [mesh] are not among them."""
     tables = ["mesh"] if (old.mesh is None) != (new.mesh is None) else []
-    tables += _differing(old, new, taken) + _differing_queues(old.queues, new.queues)
+    differing = ["listen" if name in LISTENERS else name for name in _differing(old, new, taken)]
+    tables += list(dict.fromkeys(differing)) + _differing_queues(old.queues, new.queues)
     return tables + [f"limits.{name}" for name in _differing(old.limits, new.limits, LIMITS_TAKEN)]
 
 
@@ -265,10 +267,15 @@ def say_started(broker: Broker) -> None:
     mesh = config.mesh.name if config.mesh is not None else "none"
     text = "event=started version=%s name=%s number=%d mesh=%s listeners=%s store=%s users=%s"
     log.info(text, __version__, config.name, config.number, mesh, ",".join(broker.addresses), store.rpartition("@")[2], users)
-    reached = [at for one, at in zip(config.listen, broker.addresses, strict=True) if _for_strangers(config, one)]
+    reached = [at for one, at in zip(config.listen, broker.addresses, strict=True) if _for_strangers(config, one) and _admits(config, one)]
     if users == "open-to-all" and reached and (config.worker is None or config.worker.first):
         why = "everybody who reaches these addresses may publish and subscribe: add [access] with users, see docs/security.md"
         log.warning("event=open-to-all listeners=%s text=%s", ",".join(reached), why)
+
+
+def _admits(config: BrokerConfig, listener: str) -> bool:
+    """Whether clients without a name may come in by a listener."""
+    return config.access is None or config.access.admits_anonymous(config.listeners.get(listener, ""))
 
 
 def _for_strangers(config: BrokerConfig, listener: str) -> bool:

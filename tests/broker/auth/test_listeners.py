@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mqmesh.base.settings import ConfigError
+from mqmesh.broker import program
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.config import BrokerConfig, load, parse
 from mqmesh.cli.fleet.broker_file import render
@@ -167,3 +168,14 @@ def test_acl_check_asks_for_a_listener(tmp_path: Path) -> None:
     for options, status in ((["--listener", "hall"], 0), ([], 1)):
         done = run("acl", "check", "", "hall/lamp", "--config", tmp_path / "b.toml", *options)
         assert done.returncode == status, done
+
+
+def test_a_start_warns_of_the_listeners_that_admit_everybody(tmp_path: Path) -> None:
+    """What differs in `listen` is called so when the file is read again."""
+    passwords.change(tmp_path / "users", "alice", b"wonderland")
+    listen = [{"address": "mqtt://10.0.0.1:1", "name": "hall"}, {"address": "mqtt://10.0.0.1:2", "name": "yard"}]
+    config = parse({"listen": listen, "access": {"users": "users", "anonymous": ["hall"]}}, "F", tmp_path)
+    assert [program._admits(config, address) for address in config.listen] == [True, False]
+    listen[1]["name"], listen[1]["serves"] = "attic", "clients"
+    changed = parse({"listen": listen, "access": {"users": "users", "anonymous": ["hall"]}}, "F", tmp_path)
+    assert program._kept(config, changed, program.TAKEN) == ["listen"]
