@@ -22,6 +22,7 @@ def turns() -> Iterator[list[Callable[[], None]]]:
     collector.end()
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+    gc.freeze()  # what the tests have set apart (tests/conftest.py)
 
 
 def test_what_is_old_is_set_apart_in_a_turn_of_its_own(turns: list[Callable[[], None]]) -> None:
