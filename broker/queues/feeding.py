@@ -6,7 +6,8 @@ A look at a queue costs what is given, and not what members there are: those are
     there is nothing for it   -> it is passed over, until a lane of it has something (`Stock.fresh`)
 
 Members that have room again come first, then those whose turn it is. Of these, those with a selector come first: what fits nobody in
-particular is for all others. One that finds nothing that fits asks for all that have the same selector.
+particular is for all others. One that finds nothing that fits asks for all that have the same selector. Where a message at its last try
+is next, those that have something wait until it is taken (`Lane.asked`).
 
 What it does not know: publishers, how a message is sent, commits.
 """
@@ -134,8 +135,7 @@ class Row:
             for seat in self._named.get(member.name, ()):
                 self.wake(seat)
         queue.eased.clear()
-        fresh, queue.fresh = queue.fresh, {}
-        left, news = most, bool(fresh or self._woken)
+        left, news = most, bool(queue.fresh or self._woken)
         share = max(1, min(TURN, -(-queue.waiting // max(1, len(self._seats)))))
         while self._woken and left > 0:
             seat, _ = self._woken.popitem(last=False)
@@ -143,6 +143,7 @@ class Row:
             if given:
                 left -= given
                 self._woken[seat] = None
+        fresh, queue.fresh = queue.fresh, {}
         for lane in fresh:
             left -= self._share_out(lane, share, left)
             if left <= 0:
@@ -152,7 +153,7 @@ class Row:
             one.alert(now)
             if one.told:
                 del self._untold[one]
-        more = left <= 0 or bool(queue.looking)
+        more = left <= 0 or bool(queue.looking or queue.fresh)
         return most - left + LOOK * (LOOKS - queue.looks.left), more
 
     def _share_out(self, lane: Lane, share: int, most: int) -> int:
@@ -173,12 +174,17 @@ class Row:
             turns.move_to_end(seat)
             given = self._serve(seat, min(share, left))
             left -= given
+            behind = seat.member.behind if not given and not lane.grouped else None
             if seat not in self._line(seat):
                 turns.pop(seat, None)
-            elif selector and not given and not lane.grouped:
+            elif behind is not None and behind == lane.asked.get(selector):
+                break  # all who have something wait behind it, and who has nothing is asked by itself
+            elif selector and not given and not lane.grouped and behind is None:
                 break
             else:
                 idle = 0 if given else idle + 1
+                if behind is not None and idle >= len(turns):
+                    lane.asked[selector] = behind
         return most - left
 
     def _turns(self, lane: Lane, selector: str) -> OrderedDict[Seat | Guest, None]:

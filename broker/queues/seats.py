@@ -108,6 +108,8 @@ class Bench:
 
     def most(self) -> int:
         """How many messages it may have at most, as the queue says."""
+        if self.member.alone:
+            return 1
         prefetch = self.queue.rules.prefetch
         return min(prefetch, PRIORITY_PREFETCH) if self.queue.mixed else prefetch
 

@@ -386,7 +386,7 @@ class Queues:
         if queue is None:
             seat = self.sites.seat(place, name, qos, suffix, pulls, selector, key)
         else:
-            queue.subscribe(session.client_id)
+            queue.subscribe(session.client_id, session.expiry == 0)
             self.sites.came_here(name, session.client_id)
             seat = (PullSeat if pulls else Seat)(place, queue, queue.member(session.client_id), qos, suffix, selector)
         place.seats[name] = seat
@@ -475,6 +475,7 @@ class Queues:
         if isinstance(seat, AwaySeat):
             self.sites.sit(seat)
         elif isinstance(seat, Seat):
+            seat.queue.subscribe(seat.member.name, seat.place.session.expiry == 0)
             self.sites.came_here(seat.name, seat.member.name)
             self.sit(seat)
 

@@ -14,6 +14,7 @@ from .archive.archiver import Archiver
 from .archive.files import missing
 from .core.timers import Timers
 from .handles import WEIGHT as HANDLE_WEIGHT
+from .levels import Levels
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,6 +48,9 @@ class Upkeep:
         self._uncharged = 0  # bytes that were put since the ledger was told
         self._held: dict[str, int] = {}  # bytes of memory, by queue, and all together
         self._held_by_all = 0
+        self._ruled = 0  # queues that there are
+        self._buries: set[str] = set()  # names of those that take dead letters of others
+        self._levels = Levels(lambda values: context.event("queues", values))
         self._deadlines: Timers[Queue] = Timers()
         self._deadline_of: dict[Queue, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -103,14 +107,19 @@ class Upkeep:
 
     def _look(self) -> None:
         """Note what queues with something new hold in memory, and when each is due."""
+        rules = self._settings.rules
+        if len(rules) != self._ruled:  # none of them changes
+            self._ruled, self._buries = len(rules), {one.dead_letters for one in rules.values()}
         for queue in self._store.touched():
             held = queue.memory + queue.gathering_memory + queue.gathering_size + MEMBER_WEIGHT * len(queue.members)
             self._held_by_all += held - self._held.get(queue.name, 0)
             self._held[queue.name] = held
             self._schedule(queue)
+            self._levels.look(queue, queue.name in self._buries)
         if len(self._held) > len(self._store.queues):
             for name in self._held.keys() - self._store.queues.keys():
                 self._held_by_all -= self._held.pop(name)
+                self._levels.gone(name)
 
     def _schedule(self, queue: Queue) -> None:
         before, due = self._deadline_of.get(queue, 0), queue.deadline

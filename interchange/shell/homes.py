@@ -18,6 +18,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
@@ -90,8 +91,10 @@ class Homes:
     def hand(self, message: Message, elsewhere: Elsewhere, told: Told, listens: bool = True) -> dict[str, Any] | None:
         """Have another home decide. told: gets what the poster is told; what is returned is told at once. Raises Refusal.
 
+        A poster that was told that its message waits for a home out of reach is told once more if that refuses it.
         listens: whether the poster would hear what it is told.
         """
+        answer = None
         home, token = elsewhere.home, secrets.token_bytes(12) if listens or elsewhere.asks else NOBODY
         here = f"{home} ({self._mesh.node.name(home)})"
         live = bool(self._mesh.node.live() >> home & 1)
@@ -106,10 +109,10 @@ class Homes:
         else:
             self._send(home, POST, [token, pack_message(message)])
             if not live:
-                return {"call": message.header.call or message.header.hop, "waits_for": self._mesh.node.name(home)}
+                answer = {"call": message.header.call or message.header.hop, "waits_for": self._mesh.node.name(home)}
         if token != NOBODY and len(self._pending) < MOST_PENDING:
-            self._pending[token] = told
-        return None
+            self._pending[token] = told if answer is None else partial(_if_refused, told)
+        return answer
 
     def _await(self, token: bytes, message: Message) -> None:
         self.waiting[token] = message
@@ -196,6 +199,11 @@ class Homes:
             self._resolve(token, "", lost)
         elif (told := self._pending.pop(token, None)) is not None:
             told(dict(lost.fields()))
+
+
+def _if_refused(told: Told, answer: dict[str, Any]) -> None:
+    if "code" in answer:
+        told(answer)
 
 
 class _Handler:

@@ -1,18 +1,23 @@
 """A mesh of three brokers (publisher's, home, member's) of which one is killed again and again: nothing confirmed is lost.
 
-What is put at one site and worked at another survives the end of any of the three (docs/queues.md, "Across sites").
+What is put at one site and worked at another survives the end of any of the three (docs/queues.md, "Across sites"). Who was a subscriber
+until its connection ends is none any more.
 `MQMESH_QUEUE_KILLS` says how often each is killed; without it, once.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from mqmesh.base.queues import ANSWER
+from mqmesh.base.queues import TOPIC as REQUESTS
 from mqmesh.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription
+from mqmesh.mqtt.properties import Property
 from support.command import start
 from support.raw_client import RawClient
 from support.services import free_port
@@ -26,9 +31,9 @@ SITES = {"lyon": 1, "porto": 2, "turin": 3}  # porto is the home; messages are p
 
 
 class Sites:
-    """The three brokers. ports: where they listen."""
+    """The three brokers. ports: where they listen. queue: what the file says of the queue."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *queue: str) -> None:
         self.folder = folder
         self.ports = {name: free_port() for name in SITES}
         self.running: dict[str, subprocess.Popen[str]] = {}
@@ -42,7 +47,7 @@ class Sites:
                 f'listen = ["mqtt://127.0.0.1:{self.ports[name]}"]',
                 f'data = "{folder}/{name}"',
             ]
-            lines += ["[queues.orders]"] if name == "porto" else []
+            lines += ["[queues.orders]", *queue] if name == "porto" else []
             lines += ["[mesh]", 'name = "m"', 'key = "0123456789abcdef"', peers]
             (folder / f"{name}.toml").write_text("\n".join(lines))
 
@@ -121,3 +126,44 @@ def test_what_was_confirmed_is_worked(tmp_path: Path, killed: str) -> None:
             work(worker, worked, len(worked) + 1)
         worker.close()
     assert confirmed <= worked
+
+
+def subscriber(port: int, name: str, life: int = 0) -> RawClient:
+    """life: seconds that its session outlives its connection."""
+    made = RawClient(port)
+    made.send(Connect(name, 5, not life, 0, properties={Property.SESSION_EXPIRY_INTERVAL: life}))
+    made.expect(Connack)
+    made.send(Subscribe(1, [Subscription(TOPIC, 1)]))
+    made.expect(Suback)
+    return made
+
+
+def wait_for_subscribers(port: int, wanted: set[str]) -> None:
+    """Ask the home until these are the subscribers of the queue, and no others."""
+    found: set[str] | None = None
+    asking = client(port, "asking")
+    asking.send(Subscribe(1, [Subscription(ANSWER, 1)]))
+    asking.expect(Suback)
+    while found != wanted:
+        asking.send(Publish(REQUESTS, json.dumps({"do": "show", "name": "orders"}).encode(), 0))
+        answer = asking.expect(Publish)
+        asking.send(Puback(answer.packet_id))
+        found = {one["name"] for one in json.loads(answer.payload)["queue"]["members"] if one["subscriber"]}
+    asking.close()
+
+
+@pytest.mark.parametrize(("killed", "left"), [("turin", "archive near"), ("porto", "archive far"), ("turin porto", "archive")])
+def test_sessions_that_end_with_a_killed_broker_are_subscribers_no_more(tmp_path: Path, killed: str, left: str) -> None:
+    with Sites(tmp_path, 'plan = "all"') as sites, ExitStack() as stack:
+        for port, name, life in (("turin", "far", 0), ("turin", "archive", 1000), ("porto", "near", 0)):
+            stack.callback(subscriber(sites.ports[port], name, life).close)
+        wait_for_subscribers(sites.ports["porto"], {"far", "archive", "near"})
+        publisher = client(sites.ports["porto"], "shop")
+        stack.callback(publisher.close)
+        publisher.send(Publish(TOPIC, b"for all of them", 1, packet_id=1))
+        assert publisher.expect(Puback).reason == 0  # and who they are is on the disk, too
+        for name in killed.split():
+            sites.kill(name)
+        for name in killed.split():
+            sites.start(name)
+        wait_for_subscribers(sites.ports["porto"], set(left.split()))

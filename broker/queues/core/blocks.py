@@ -9,7 +9,7 @@ few slices, whatever their number. Messages of one block have the same priority,
 A byte of `Part.states` is a value of `Subscriber`, of the member that has taken the message, or of nobody:
 
     CLEAN 0    free: the next member may take it          WAITS 1    clean, but not yet: not revealed, delayed, or not its turn
-    APART 2    free, with a priority of its own: it stands in its lane's other heap, by itself
+    APART 2    free, with a priority of its own or at its last try: it stands in its lane's other heap, by itself
 
 Invariants: `free` and `open` of a part count its bytes; a part is in its lane's heap while something is free (perhaps longer).
 What it does not know: the queue, files, times.
@@ -20,7 +20,8 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from .plan import ANYBODY, Group
@@ -231,12 +232,13 @@ def bucket_of(group: str) -> int:
 class Lane:
     """One group of members of a queue. ready: heap of parts with free messages, the highest priority first, then the oldest.
 
-    apart: heap of messages with a priority of their own; one of them may be no more. apart_most: how long it may get.
+    apart: heap of messages with a priority of their own, or at their last try; one of them may be no more. apart_most: how long it may get.
     owners: message group, by `bucket_of` -> the member that has its messages. blocks: those that are not at an end. grouped: of these,
-    the ones whose messages have groups. selections: what members with selectors may take, by the selector.
+    the ones whose messages have groups. selections: what members with selectors may take, by the selector. asked: the message that all
+    who have this selector, and room, wait behind.
     """
 
-    __slots__ = ("apart", "apart_most", "blocks", "group", "grouped", "owners", "ready", "selections", "waiting")
+    __slots__ = ("apart", "apart_most", "asked", "blocks", "group", "grouped", "owners", "ready", "selections", "waiting")
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -245,6 +247,7 @@ class Lane:
         self.apart_most = SPARE
         self.owners: dict[int, int] = {}
         self.selections: dict[str, Selection] = {}
+        self.asked: dict[str, tuple[Part, int]] = {}
         self.blocks = 0
         self.grouped = 0
         self.waiting = 0  # messages that are clean
@@ -263,7 +266,7 @@ class Lane:
             heapq.heappop(self.apart)
 
     def set_apart(self, part: Part, index: int) -> None:
-        """A message that may be taken has a priority of its own."""
+        """A message that may be taken stands by itself."""
         block = part.block
         heapq.heappush(self.apart, (-block.priority_of(index), block.first + index, part, index))
         if len(self.apart) > self.apart_most:
@@ -272,11 +275,36 @@ class Lane:
 
     @property
     def next(self) -> tuple[int, int] | None:
-        """What may be taken next, as (priority below 0, position); None: nothing. To be pruned before."""
-        first = self.ready[0][:2] if self.ready else None
-        if self.apart and (first is None or self.apart[0][:2] < first):
-            first = self.apart[0][:2]
-        return first
+        """What may be taken next, as (priority below 0, position or that of its block); None: nothing. To be pruned before."""
+        if self.apart_first:
+            return self.apart[0][:2]
+        return self.ready[0][:2] if self.ready else None
+
+    @property
+    def apart_first(self) -> bool:
+        """Whether what may be taken next is set apart. To be pruned before."""
+        if not self.apart or not self.ready:
+            return bool(self.apart)
+        priority, first, part = self.ready[0]
+        return self.apart[0][:2] < (priority, first + part.states.find(FREE, part.cursor))
+
+    def in_order(self) -> Iterator[tuple[Part, int]]:
+        """What may be taken: (part, index). It may be taken meanwhile."""
+        singles = (one for one in sorted(self.apart, key=_key) if _stands(one))
+        for _, _, part, at in heapq.merge(self._free_in_order(), singles, key=_key):
+            yield part, at
+
+    def _free_in_order(self) -> Iterator[tuple[int, int, Part, int]]:
+        for priority, first, part in sorted(self.ready, key=_key):
+            at = part.states.find(FREE, part.cursor)
+            while at >= 0:
+                yield priority, first + at, part, at
+                at = part.states.find(FREE, at + 1)
+
+
+def _key(one: tuple[Any, ...]) -> tuple[int, int]:
+    """The order of what may be taken: priority below 0, position."""
+    return one[0], one[1]
 
 
 def _stands(one: tuple[int, int, Part, int]) -> bool:

@@ -7,6 +7,10 @@
     settle   -> DONE, UNUSABLE, EXPIRED                           and JOURNALLED
     give_back-> CLEAN again, or dead after too many deliveries
 
+A message that was returned and may be given once more before it is dead is given alone: to a member that has nothing else, and that gets
+nothing more until it has answered it. So who dies with a message is not blamed on its neighbours. Whoever has something and would get it
+next waits until it has nothing: the message keeps its place.
+
 Each change is a `Move` in `moves`: a timed range. The caller writes these, and the blocks of `seal`, in one commit.
 
 Invariants: a message is held by at most one member of each group; a member has it once; what is at an end comes again only if the publisher
@@ -21,12 +25,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, WAITS, Block, Key, Lane, Meta, Part, bucket_of
+from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, Block, Key, Lane, Meta, Part, bucket_of
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .selection import Fits, Found, Selection
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
-from .stock import MIXED, MOST_LANES, PRIORITY, Member, Move, Stock, expires_at
+from .stock import ENDS, MIXED, MOST_LANES, OFF, ON, PRIORITY, Member, Move, Stock, expires_at
 
 BLOCK_MAX = 8192  # messages that gather in one block
 BLOCK_BYTES = 4 << 20  # of payloads, from which on no more gather in it
@@ -105,15 +109,15 @@ class Queue(Stock):
         """The member that has been here for longest."""
         return next(iter(self._active), None)
 
-    def subscribe(self, name: str) -> bool:
-        """A plan "all" has this subscriber from now on: whether that is new."""
+    def subscribe(self, name: str, ends: bool = False) -> bool:
+        """A plan "all" has this subscriber from now on: whether that is new. ends: its session ends with its connection."""
         self.member(name)
-        if name in self.subscribers:
-            return False
-        self.subscribers[name] = None
-        self.touch()
-        self.changed.append((name, True))
-        return True
+        before = self.subscribers.get(name)
+        if before is not ends:
+            self.subscribers[name] = ends
+            self.touch()
+            self.changed.append((name, ENDS if ends else ON))
+        return before is None
 
     def unsubscribe(self, name: str, now: int) -> Iterator[None]:
         """A plan "all" has it no more; what waits for it alone expires, in the steps that are returned."""
@@ -121,20 +125,13 @@ class Queue(Stock):
             return iter(())
         del self.subscribers[name]
         self.touch()
-        self.changed.append((name, False))
-        lane = self.lanes.get(frozenset((name,)))
-        return self._expire_lane(lane, self.next, now) if lane is not None else iter(())
-
-    def _expire_lane(self, lane: Lane, end: int, now: int) -> Iterator[None]:
-        """What waits in a lane expires, of messages before the position `end`."""
-        block = self.block_from(0)
-        while block is not None and block.first < end:
-            after = block.first + block.count
-            for part in block.parts:
-                if part.lane is lane:
-                    self.expire_part(part, 0, block.count, now)
-            yield
-            block = self.block_from(after)
+        self.changed.append((name, OFF))
+        self.filled += self.opened.values()  # what is put from now on has positions of its own
+        self.opened.clear()
+        end = self.next + sum([block.count for block in self.filled])
+        if self.gathering:
+            self.left[name] = end
+        return self.expire_left(name, end, now)
 
     # ---- put
 
@@ -150,7 +147,7 @@ class Queue(Stock):
         rules = self.rules
         if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
             return None
-        messages, held = self._all
+        messages, held = self.contents
         if rules.messages and messages + count > rules.messages:
             return f"the queue holds {messages:,} of {rules.messages:,} messages"
         if rules.bytes and held + size > rules.bytes:
@@ -163,11 +160,11 @@ class Queue(Stock):
         rules = self.rules
         if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
             return False
-        messages, held = self._all
+        messages, held = self.contents
         return bool(rules.messages and messages >= rules.messages) or bool(rules.bytes and held >= rules.bytes)
 
     @property
-    def _all(self) -> tuple[int, int]:
+    def contents(self) -> tuple[int, int]:
         """How many messages, and bytes, there are with those that are not committed yet."""
         return self.waiting + self.held + self.gathering, self.size + self.gathering_size
 
@@ -278,6 +275,8 @@ class Queue(Stock):
         self.gathered(block)
         self.add(block, now)
         self.counts["put"] += block.count
+        if self.left:
+            self.expire_gathered(block, now)
         if self.rules.when_full != REFUSE:
             self._make_room(now)
 
@@ -314,13 +313,11 @@ class Queue(Stock):
     def take(self, member: Member, most: int, now: int) -> list[Slice]:
         """What a member gets now, at most so many messages."""
         found: list[Slice] = []
-        if self.rules.single and member is not self.first_active:
+        member.behind = None
+        if member.alone or (self.rules.single and member is not self.first_active):
             return found
-        while member.reserved and most:
-            part, index = member.reserved.pop()
-            if part.states[index] == WAITS:
-                self.free_again(part, index)
-                most -= self.give(member, part, index, 1, now, found)
+        while most > 0 and (reserved := member.next_reserved()) is not None:
+            most = self._give_one(member, *reserved, most, now, found)
         if member.selector:
             self._take_chosen(member, most, now, found)
             return found
@@ -330,29 +327,40 @@ class Queue(Stock):
             if lane is None:
                 break
             if lane.grouped:
-                if self._take_grouped(member, lane, most, now, found):
+                if self._take_grouped(member, lane, most, now, found) or member.behind is not None:
                     break
                 passed.append(lane)  # the groups in it are with other members
                 continue
-            if not lane.ready or (lane.apart and lane.apart[0][:2] < lane.ready[0][:2]):
-                _, _, part, index = lane.apart[0]
-                self.free_again(part, index)
-                most -= self.give(member, part, index, 1, now, found)
+            if lane.apart_first:
+                most = self._give_one(member, *lane.apart[0][2:], most, now, found)
                 continue
             part = lane.ready[0][2]
             start, count = part.free_run(most)
             most -= self.give(member, part, start, count, now, found)
         return found
 
+    def _give_one(self, member: Member, part: Part, index: int, most: int, now: int, found: list[Slice]) -> int:
+        """Give a message that may be taken, alone if it is its last try: how many more the member may get now."""
+        last = self.at_last_try(part, index)
+        if last and member.held:
+            member.behind = part, index
+            return 0
+        self.free_again(part, index)
+        self.give(member, part, index, 1, now, found)
+        if last:
+            member.alone = True
+            part.lane.asked.clear()
+            self.fresh[part.lane] = None  # for those that were behind it
+        return 0 if last else most - 1
+
     def _take_chosen(self, member: Member, most: int, now: int, found: list[Slice]) -> None:
         """What a member with a selector gets."""
         while most > 0 and (chosen := self._chosen(member)) is not None:
             _, part, at = chosen
             lane, group = part.lane, part.block.meta(at).group
-            if group:
+            most = self._give_one(member, part, at, most, now, found)
+            if group and member.behind is None:
                 lane.owners[bucket_of(group)] = member.number
-            self.free_again(part, at)
-            most -= self.give(member, part, at, 1, now, found)
 
     def _chosen(self, member: Member) -> Found | None:
         """The first message that fits a member's selector; None: there is none, or nothing is left of `looks`."""
@@ -387,42 +395,44 @@ class Queue(Stock):
 
     def _take_grouped(self, member: Member, lane: Lane, most: int, now: int, found: list[Slice]) -> int:
         """Some messages have a group, whose messages go to one member: look at each."""
-        taken = 0
+        left = most
         for part, at, group in self._of_groups(member, lane):
-            if group:
-                lane.owners[bucket_of(group)] = member.number
             cursor = part.cursor
-            self.free_again(part, at)
-            taken += self.give(member, part, at, 1, now, found)
+            left = self._give_one(member, part, at, left, now, found)
             part.cursor = cursor
-            if taken == most:
+            if group and member.behind is None:
+                lane.owners[bucket_of(group)] = member.number
+            if not left:
                 break
-        return taken
+        return most - left
 
     def _of_groups(self, member: Member, lane: Lane) -> Iterator[tuple[Part, int, str]]:
         """What a member may take, as (part, index, message group), where some messages have a group. It is looked for while it is taken."""
-        for _, _, part, only in sorted([*((*one, -1) for one in lane.ready), *lane.apart], key=lambda one: one[:2]):
-            at = part.states.find(FREE, part.cursor) if only < 0 else part.states.find(APART, only, only + 1)
-            while at >= 0:
-                group = part.block.meta(at).group
-                if not group or lane.owners.get(bucket_of(group), member.number) == member.number:
-                    yield part, at, group
-                at = part.states.find(FREE, at + 1) if only < 0 else -1
+        for part, at in lane.in_order():
+            group = part.block.meta(at).group
+            if not group or lane.owners.get(bucket_of(group), member.number) == member.number:
+                yield part, at, group
 
     def available(self, member: Member) -> bool:
         """Whether `take` has something for a member."""
-        if self.rules.single and member is not self.first_active:
+        if member.alone or (self.rules.single and member is not self.first_active):
             return False
-        if any(part.states[index] == WAITS for part, index in member.reserved):
-            return True
+        first = self._first(member)
+        return first is not None and not (member.held and self.at_last_try(*first))
+
+    def _first(self, member: Member) -> tuple[Part, int] | None:
+        """The first message that is for a member."""
+        if (reserved := member.next_reserved()) is not None:
+            return reserved
         if member.selector:
-            return self._chosen(member) is not None
+            chosen = self._chosen(member)
+            return chosen[1:] if chosen is not None else None
         passed: list[Lane] = []
         while (lane := self._next_lane(member, passed)) is not None:
-            if not lane.grouped or any(True for _ in self._of_groups(member, lane)):
-                return True
+            for part, at, _ in self._of_groups(member, lane):
+                return part, at
             passed.append(lane)
-        return False
+        return None
 
     def waiting_for(self, member: Member) -> int:
         """How many messages wait that a member may get, now or later."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from .blocks import APART, FREE, HELD_BYTES, NOBODY, WAITS, Block, Part, Place
 from .queue import Queue
 from .states import OUTCOMES, Publisher, Subscriber
-from .stock import PRIORITY, Member, Move, gaps, runs_within
+from .stock import ENDS, PRIORITY, Member, Move, gaps, runs_within
 
 _HELD = frozenset(HELD_BYTES)
 _OUTCOMES = frozenset(map(int, OUTCOMES))
@@ -42,6 +42,16 @@ def replay(queue: Queue, move: Move) -> Block | None:
         _member(queue, part, start, move)
     queue.moves.clear()
     return block
+
+
+def replay_subscriber(queue: Queue, name: str, how: int) -> None:
+    """Somebody is a subscriber, or none any more: what was put for it by then expires when all is read."""
+    if how:
+        queue.subscribe(name, how == ENDS)
+    else:
+        queue.subscribers.pop(name, None)
+        queue.left[name] = queue.next
+    queue.changed.clear()
 
 
 def replay_carried(queue: Queue, block: Block, runs: list[tuple[int, int]], place: Place, moves: Iterable[Move]) -> None:

@@ -64,6 +64,10 @@ class Selection:
 
     def add(self, part: Part, start: int, count: int) -> None:
         """Messages may be taken that could not before."""
+        at = part.states.find(APART, start, start + count)
+        while at >= 0:
+            self.look_again(part, at)
+            at = part.states.find(APART, at + 1, start + count)
         cursor = self._cursors.get(part)
         if cursor is None and not start and count == part.block.count:
             self._cursors[part] = 0

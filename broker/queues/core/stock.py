@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, ENDED_BYTES, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part, Place
@@ -24,6 +25,7 @@ KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not 
 MIXED = 10_000  # messages without a priority in a row, after which a queue is taken for one without priorities
 MOST_LANES = 1024  # groups that plans of publishers may make, beside those of subscribers
 SECOND, SOON = 1000, 10_000  # milliseconds
+OFF, ON, ENDS = 0, 1, 3  # how somebody is a subscriber; ENDS: until the connection does
 PRIORITY = 20  # and more: the state of a move that gives messages another priority
 
 
@@ -53,10 +55,11 @@ class Member:
     """Who takes messages.
 
     lanes: those that it belongs to. held, held_in: how many messages it has, and where. reserved: what is revealed again to it alone.
-    selector, fits: which messages it wants, "": any; and whether one is such.
+    selector, fits: which messages it wants, "": any; and whether one is such. alone: it has one message, at its last try, and gets no other
+    one. behind: the message at its last try that it could have if it had no others; None: it was not held up.
     """
 
-    __slots__ = ("active", "fits", "held", "held_in", "lanes", "name", "number", "reserved", "selector")
+    __slots__ = ("active", "alone", "behind", "fits", "held", "held_in", "lanes", "name", "number", "reserved", "selector")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -66,12 +69,26 @@ class Member:
         self.held_in: dict[Part, int] = {}
         self.reserved: list[tuple[Part, int]] = []
         self.active = False
+        self.alone = False
+        self.behind: tuple[Part, int] | None = None
         self.selector = ""
         self.fits: Fits = lambda meta, priority: True
+
+    def next_reserved(self) -> tuple[Part, int] | None:
+        """The next message that is revealed again to it alone."""
+        while self.reserved:
+            part, index = self.reserved[-1]
+            if part.states[index] == WAITS:
+                return part, index
+            self.reserved.pop()
+        return None
 
 
 class Stock:
     """What a queue has. See `Queue`. names: of members, by number. named_in: the last segment of the log that says so.
+
+    subscribers: with whether they are none any more when their connections end. left: those that are none any more, and the position before
+    which messages expire that were put for them alone and are not committed yet.
 
     For whoever gives messages to members, who takes them out. fresh: lanes in which something may be taken that could not before. eased:
     members that have less than before, or for whom alone there is something. looks: how many messages are looked at for those with
@@ -90,14 +107,15 @@ class Stock:
         self.members: dict[str, Member] = {}
         self.names: dict[int, str] = {NOBODY: ""}
         self.named_in: dict[int, int] = {}
-        self.subscribers: dict[str, None] = {}
+        self.subscribers: dict[str, bool] = {}
+        self.left: dict[str, int] = {}
         self.touched: dict[Any, None] = {}
         self.moves: list[Move] = []
         self.dead: list[Dead] = []
         self.opened: dict[Key, Block] = {}  # by `Key.line`
         self.filled: list[Block] = []
         self.early: list[Block] = []  # given to members, and not gathered for the log yet
-        self.changed: list[tuple[str, bool]] = []
+        self.changed: list[tuple[str, int]] = []
         self.fresh: dict[Lane, None] = {}
         self.eased: dict[Member, None] = {}
         self.looks = Looks()
@@ -343,6 +361,8 @@ class Stock:
         self.touch()
         self.held -= count
         member.held -= count
+        if not member.held:
+            member.alone = False
         self.eased[member] = None
         left = member.held_in[part] - count
         if left:
@@ -399,17 +419,23 @@ class Stock:
                 self._select(part, at, length)
         self._queue(part)
 
+    def at_last_try(self, part: Part, at: int) -> bool:
+        """Whether a message that was returned is dead if it is returned once more."""
+        most = self.rules.deliveries
+        return most > 1 and part.tries(at) >= most - 1
+
     def _select(self, part: Part, start: int, count: int) -> None:
         """Those with selectors look at messages that may be taken."""
         for selection in part.lane.selections.values() if part.free or part.lane.apart else ():
             selection.add(part, start, count)
 
     def _set_apart(self, part: Part, start: int, count: int) -> None:
-        """Of these messages, which are free, those with a priority of their own stand by themselves."""
-        priorities = part.block.priorities
-        if priorities:
-            self.touch()
-        for at in [one for one in range(start, start + count) if one in priorities] if priorities else ():
+        """Of these messages, which are free, those with a priority of their own, or at their last try, stand by themselves."""
+        priorities = part.block.priorities or ()
+        if not priorities and not part.tried:
+            return
+        self.touch()
+        for at in [one for one in range(start, start + count) if one in priorities or self.at_last_try(part, one)]:
             part.mark(at, 1, APART)
             part.free -= 1
             part.lane.set_apart(part, at)
@@ -456,6 +482,8 @@ class Stock:
             part.mark(at, length, Subscriber.EXPIRED)
             if state == FREE:
                 part.free -= length
+            elif state == APART:
+                self.fresh[part.lane] = None  # for those that were behind it
             part.lane.waiting -= length
             self.waiting -= length
             gone += length
@@ -467,6 +495,36 @@ class Stock:
             over = [at for at in range(start, start + count) if all(one.states[at] not in CLEAN_BYTES for one in block.parts)]
             block.hidden.difference_update(over)
         return gone
+
+    def expire_left(self, name: str, end: int, now: int) -> Iterator[None]:
+        """What waits for this subscriber alone expires, of messages before the position `end`; in steps."""
+        lane = self.lanes.get(frozenset((name,)))
+        return self._expire_lane(lane, end, now) if lane is not None else iter(())
+
+    def expire_gathered(self, block: Block, now: int) -> None:
+        """A block is kept: who was a subscriber at its PUT may have left since."""
+        self.left = {name: end for name, end in self.left.items() if block.first < end}
+        for part in block.parts:
+            if any(part.lane.group == {name} for name in self.left):
+                self.expire_part(part, 0, block.count, now)
+
+    def expire_all_left(self, now: int) -> None:
+        """The same of all who are none any more."""
+        left, self.left = self.left, {}
+        for name, end in left.items():
+            for _ in self.expire_left(name, end, now):
+                pass
+
+    def _expire_lane(self, lane: Lane, end: int, now: int) -> Iterator[None]:
+        """What waits in a lane expires, of messages before the position `end`."""
+        block = self.block_from(0)
+        while block is not None and block.first < end:
+            after = block.first + block.count
+            for part in block.parts:
+                if part.lane is lane:
+                    self.expire_part(part, 0, block.count, now)
+            yield
+            block = self.block_from(after)
 
     # ---- looking
 

@@ -51,7 +51,7 @@ class Batch:
         self.blocks: list[tuple[Queue, Block]] = []
         self.early: dict[Block, Place] = {}
         self.moves: list[tuple[Queue, list[Move]]] = []
-        self.changed: list[tuple[Queue, list[tuple[str, bool]]]] = []
+        self.changed: list[tuple[Queue, list[tuple[str, int]]]] = []
         self.dead: list[tuple[Queue, list[Dead]]] = []
         self.carry: Carry | None = None
         self.pieces: list[Piece] = []

@@ -64,11 +64,11 @@ class Next(NamedTuple):
 
 
 class Subscribed(NamedTuple):
-    """A member is a subscriber of the queue, or no more."""
+    """A member is a subscriber of the queue, or no more. how: `ON`, `OFF`, or `ENDS`, which earlier versions take for `ON`."""
 
     queue: int
     number: int
-    on: bool
+    how: int
 
 
 class Claim(NamedTuple):
@@ -122,8 +122,8 @@ def name_record(queue: int, number: int, text: str) -> bytes:
     return _NAME.pack(NAME, queue, number, len(data)) + data
 
 
-def subscriber_record(queue: int, number: int, on: bool) -> bytes:
-    return _SUBSCRIBER.pack(SUBSCRIBER, queue, number, on)
+def subscriber_record(queue: int, number: int, how: int) -> bytes:
+    return _SUBSCRIBER.pack(SUBSCRIBER, queue, number, how)
 
 
 def next_record(queue: int, position: int) -> bytes:
@@ -265,9 +265,9 @@ def records(head: bytes, spans: Mapping[int, Span] | None = None, puts: bool = T
                 yield Name(queue, number, head[at : at + size].decode("utf-8", "surrogatepass"))
                 at += size
             elif kind == SUBSCRIBER:
-                _, queue, number, on = _SUBSCRIBER.unpack_from(head, at)
+                _, queue, number, how = _SUBSCRIBER.unpack_from(head, at)
                 at += _SUBSCRIBER.size
-                yield Subscribed(queue, number, bool(on))
+                yield Subscribed(queue, number, how)
             elif kind == NEXT:
                 yield Next(*_NEXT.unpack_from(head, at)[1:])
                 at += _NEXT.size

@@ -24,9 +24,9 @@ from zlib import crc32
 
 from ..core.blocks import NOBODY, Block, Place
 from ..core.queue import Queue
-from ..core.replay import replay, replay_carried
+from ..core.replay import replay, replay_carried, replay_subscriber
 from ..core.rules import Rules
-from ..core.stock import Dead, Move
+from ..core.stock import ENDS, ON, Dead, Move
 from . import segments
 from .batch import Batch
 from .bodies import Bodies
@@ -129,6 +129,7 @@ class LogStore:
         for queue in self.queues.values():
             for member in list(queue.members.values()):
                 queue.leave(member, now)
+            queue.expire_all_left(now)
         self._count_at_start(now)
         for queue in self.queues.values():
             queue.handle_timer(now)
@@ -184,13 +185,7 @@ class LogStore:
         elif isinstance(record, Next):
             queue.next = max(queue.next, record.position)
         elif isinstance(record, Subscribed):
-            name = queue.names[record.number]
-            if record.on:
-                queue.subscribe(name)
-            else:
-                for _ in queue.unsubscribe(name, 0):
-                    pass
-            queue.changed.clear()
+            replay_subscriber(queue, queue.names[record.number], record.how)
         elif isinstance(record, Put):
             self.parcels.update(meta.parcel for meta in record.block.metas if meta.parcel)
             block = frame.block_of(record, segment.number, queue.names)
@@ -284,7 +279,7 @@ class LogStore:
         bodies: list[bytes] = []
         body_size = 0
         for queue in self._touched():
-            if not (queue.moves or queue.opened or queue.early or queue.changed or queue.number in self.claims.new):
+            if not (queue.moves or queue.opened or queue.filled or queue.early or queue.changed or queue.number in self.claims.new):
                 continue
             blocks = queue.seal(now)
             self._name(queue, blocks, batch.segment, head)
@@ -302,7 +297,7 @@ class LogStore:
                 batch.moves.append((queue, queue.moves))
                 queue.moves = []
             if queue.changed:
-                head += [subscriber_record(queue.number, queue.members[name].number, on) for name, on in queue.changed]
+                head += [subscriber_record(queue.number, queue.members[name].number, how) for name, how in queue.changed]
                 batch.changed.append((queue, queue.changed))
                 queue.changed = []
         if carrying:
@@ -366,7 +361,7 @@ class LogStore:
             head.append(next_record(number, queue.next))
             subscribers = [members[name].number for name in queue.subscribers]
             self._name_members(queue, subscribers, segment, head)
-            head += [subscriber_record(number, one, True) for one in subscribers]
+            head += [subscriber_record(number, members[name].number, ENDS if ends else ON) for name, ends in queue.subscribers.items()]
         self._name_members(queue, used, segment, head)
 
     def _name_members(self, queue: Queue, numbers: Iterable[int], segment: int, head: list[bytes]) -> None:

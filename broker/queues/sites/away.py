@@ -82,10 +82,10 @@ class AwaySeat:
         self._waiting.clear()
         self._said.clear()
         self.token = secrets.token_bytes(8)
-        most = min(MOST, self.place.session.outbound.limit) if self.qos else TURN
-        self._post(
-            self.name, wire.JOIN, wire.encode(JoinPost(life, self.name, self.client, self.token, most, self.pulls, self.selector, self.key))
-        )
+        session = self.place.session
+        most = min(MOST, session.outbound.limit) if self.qos else TURN
+        wishes = self.pulls, self.selector, self.key, session.expiry == 0
+        self._post(self.name, wire.JOIN, wire.encode(JoinPost(life, self.name, self.client, self.token, most, *wishes)))
 
     def leave(self, for_good: bool) -> None:
         """Take no more: what the client has and what waits goes back. What it has said before is told first."""

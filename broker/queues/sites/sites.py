@@ -28,6 +28,7 @@ from . import wire
 from .arrivals import Arrivals, Put
 from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
+from .fleeting import Fleeting, Who
 from .guests import Guest, PullGuest
 from .homes import Homes, home_of
 from .keeping import BACK, Keeping
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 AT_ONCE = 256  # guests that go before everybody else has a turn
+MOVING = "\0"  # how the names of sessions begin that are on their way to another site: their clients are there
+HERE = 0  # the site of this broker's own clients
 
 
 class Here(Protocol):
@@ -114,6 +117,7 @@ class Sites:
         self.homes = Homes(own, self.keeping)
         self.arrivals = Arrivals(self.keeping, put)
         self.asking = Asking(context)
+        self.fleeting = Fleeting(self.keeping.put_fleeting)
         self.posts: Posts | None = None
         self._here = here
         self._changed = changed
@@ -121,7 +125,7 @@ class Sites:
         self._roam = False
         self._seats: dict[str, dict[str, AwaySeat]] = {}  # queue -> client -> its seat
         self._guests: dict[tuple[str, str, int], Guest] = {}  # (queue, client, its site)
-        self._came: dict[tuple[str, str], list[int]] = {}  # (queue, member that is a guest, or was) -> its sites, the latest last; 0: here
+        self._came: dict[tuple[str, str], list[int]] = {}  # (queue, member that is a guest, or was) -> its sites, the latest last
         self._told: set[int] = set()
         self._full: dict[str, bool] = {}
         self._back: dict[bytes, wire.PutPost] = {}
@@ -155,6 +159,11 @@ class Sites:
         kept = self.keeping.read(persistence)
         self.homes.restore(kept.homes)
         self.arrivals.restore(kept.arrived, parcels)
+        self.fleeting.restore(kept.fleeting)
+        names = self._here.full_here().keys() - self._here.terms_here().keys()  # with several homes it may be any site
+        queues = [queue for name in sorted(names) if (queue := self._here.queue_here(name)) is not None]
+        who = [(queue.name, member) for queue in queues for member, ends in queue.subscribers.items() if ends]
+        self._end_all([], [one for one in who if one not in self.fleeting], HERE)
         for body in kept.back.values():
             post = wire.decode_put(body)
             self._back[post.parcel] = post
@@ -171,7 +180,7 @@ class Sites:
             self._told.discard(number)
             self._drop(number)
         elif event.name == "member_forgotten":
-            self._drop(number)
+            self._drop(number, forgotten=True)
             for came in [one for one in self._came.values() if number in one]:
                 came.remove(number)
             self._moved(self.homes.forgotten(number))
@@ -199,20 +208,42 @@ class Sites:
         except UsageError as error:
             log.warning("event=queue-post-unsent kind=%s text=%s", kind, error)
 
-    def _drop(self, number: int, but: int | None = None) -> None:
-        """The guests of a site are gone, little by little where they are many. but: those of this life of its broker stay."""
+    def _drop(self, number: int, but: int | None = None, forgotten: bool = False) -> None:
+        """The guests of a site are gone, little by little where they are many. but: those of this life of its broker stay.
+
+        So are the subscribers of other lives, or all if the site is forgotten, whose sessions have ended with their connections.
+        """
         gone = [(key, guest) for key, guest in self._guests.items() if guest.site == number and guest.life != but]
-        steps, turns = self._dropped(gone), self.context.turns
+        ended = self.fleeting.ended(number, but) if forgotten or but is not None else []
+        self._end_all(gone, ended, number)
+
+    def _end_all(self, gone: list[tuple[tuple[str, str, int], Guest]], ended: list[Who], number: int) -> None:
+        steps, turns = self._dropped(gone, ended, number), self.context.turns
         next(steps, None)
-        if len(gone) > AT_ONCE:
+        if len(gone) + len(ended) > AT_ONCE:
             turns.run(turns.broker, steps, "work=queue-guests")
 
-    def _dropped(self, gone: list[tuple[tuple[str, str, int], Guest]]) -> Iterator[None]:
+    def _dropped(self, gone: list[tuple[tuple[str, str, int], Guest]], ended: list[Who], number: int) -> Iterator[None]:
         for count, (key, guest) in enumerate(gone, 1):
             if self._guests.get(key) is guest:
                 self._gone(key)
             if not count % AT_ONCE:
                 yield
+        for count, (name, member) in enumerate(ended, len(gone) + 1):
+            queue = self._here.queue_here(name)
+            if queue is not None and (name, member) not in self.fleeting:  # else it has come again
+                self._end_with_site(queue, member, number)
+            if not count % AT_ONCE:
+                yield
+
+    def _end_with_site(self, queue: Queue, name: str, site: int) -> None:
+        """A session has ended that was last heard at a site: its member is no subscriber any more, unless it has been elsewhere too."""
+        member, came = queue.members.get(name), self._came.get((queue.name, name), [])
+        if site in came:
+            came.remove(site)
+        if member is not None and not member.active and not came:
+            self._came.pop((queue.name, name), None)
+            self._here.leave_plan(queue, name)
 
     def _gone(self, key: tuple[str, str, int]) -> None:
         guest = self._guests.pop(key)
@@ -250,6 +281,7 @@ class Sites:
             self._gone(key)
         for one in [one for one in self._came if one[0] == name]:
             del self._came[one]
+        self.fleeting.gone(name)
         self.homes.own_changed()
         self._changed({"#"})  # with the first queue, and without the last one, all topics of queues go another way
         self._moved({name})
@@ -280,7 +312,7 @@ class Sites:
         for seat in self._seats.get(name, {}).values():
             if self.homes.home(name) is None:
                 seat.lost()
-            elif seat.place.session.connection is not None:
+            elif seat.place.session.connection is not None and not seat.client.startswith(MOVING):
                 seat.join(self.context.life)
 
     def _post(self, name: str, kind: str, body: bytes) -> None:
@@ -413,7 +445,7 @@ class Sites:
         if (text := self._here.refusal(queue, post.selector)) is not None:
             log.warning("event=queue-selector-refused queue=%s member=%s text=%s", quoted(post.name), quoted(name), text)
             return
-        queue.subscribe(name)
+        queue.subscribe(name, post.ends)
         member = queue.member(name)
         if post.pulls:
             guest: Guest = PullGuest(queue, member, origin, post, self._feeds, self._alerts)
@@ -421,6 +453,7 @@ class Sites:
             guest = Guest(queue, member, origin, post, self._feeds)
         self._guests[key] = guest
         self._comes(post.name, name, origin)
+        self.fleeting.joined((post.name, name), (origin, post.life), post.ends)
         self._here.sit(guest)
 
     def _alerts(self, guest: PullGuest, waiting: int) -> None:
@@ -482,14 +515,16 @@ class Sites:
     def came_here(self, name: str, client: str) -> None:
         """A client of this broker is a member now."""
         if (name, client) in self._came:
-            self._comes(name, client, 0)
+            self._comes(name, client, HERE)
+        self.fleeting.joined((name, client), (HERE, self.context.life), False)
 
     def left_here(self, queue: Queue, client: str) -> None:
         """A client of this broker is no member any more."""
-        self._end(queue, client, 0)
+        self._end(queue, client, HERE)
 
     def _end(self, queue: Queue, name: str, site: int) -> None:
         """A member is no subscriber any more, as this site says: unless it has come to another site since."""
+        self.fleeting.left((queue.name, name), site)
         member, came = queue.members.get(name), self._came.get((queue.name, name), [])
         if site in came[:-1]:
             came.remove(site)

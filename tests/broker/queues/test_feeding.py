@@ -117,6 +117,30 @@ def test_a_look_costs_what_is_given_and_not_what_members_there_are(busy: bool) -
     assert sum(seat.looks for seat in seats) < 100
 
 
+def test_a_look_behind_a_last_try_costs_the_same() -> None:
+    """It waits until one of very many members has nothing else."""
+    scene = Scene(deliveries=2)
+    seats = [scene.sit(f"m{number}", 10) for number in range(1000)]
+    scene.put(*[b"x"] * 1000)
+    assert scene.feed() == 1000
+    first = seats[0].member
+    part = next(iter(first.held_in))
+    ((at, _),) = part.held_by(first.number)
+    seats[0].shut = True
+    scene.queue.give_back(first, part, at, 1, NOW)
+    scene.feed()
+    for seat in seats:
+        seat.looks = 0
+    for _ in range(20):
+        scene.put(b"y")
+        assert scene.feed() == 0
+    assert sum(seat.looks for seat in seats) < 100
+    ((at, _),) = part.held_by(seats[1].member.number)
+    scene.queue.settle(seats[1].member, part, at, 1, Subscriber.DONE, NOW)
+    assert scene.feed() == 21, "the last try is taken, and the others go on"
+    assert seats[1].member.held == 1
+
+
 def test_members_of_a_pool_take_turns() -> None:
     scene = Scene()
     seats = [scene.sit(name, 10) for name in "abc"]

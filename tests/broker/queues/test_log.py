@@ -374,3 +374,37 @@ def test_what_is_put_while_a_commit_fails_is_not_put_either(tmp_path: Path) -> N
     commit(store)
     assert [store.bodies.payloads(block) for block in queue.blocks.values()] == [[b"1", b"2"]]
     store.close()
+
+
+def test_it_says_whose_sessions_end_with_their_connections(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    queue = store.queue("orders", RULES["orders"])
+    for name, ends in (("a", True), ("b", False), ("c", True), ("c", False), ("d", False), ("d", True), ("e", True)):
+        queue.subscribe(name, ends)
+    for _ in queue.unsubscribe("e", 1):
+        pass
+    commit(store)
+    store.close()
+    assert opened(tmp_path).queues["orders"].subscribers == {"a": True, "b": False, "c": False, "d": True}
+
+
+def test_what_is_left_of_a_subscriber_expires_after_a_crash_and_is_written(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    queue = store.queue("orders", RULES["orders"])
+    for name in "ab":
+        queue.subscribe(name)
+    queue.put([b"1", b"2"], Meta("shop"), 1, plan=plan_of("all"))
+    commit(store)
+    queue.put([b"3"], Meta("shop"), 1, plan=plan_of("all"))
+    queue.unsubscribe("a", 1)  # none of its steps is taken before the crash
+    commit(store)
+    store.close()
+    for life in range(2):
+        again = opened(tmp_path)
+        queue = again.queues["orders"]
+        assert list(queue.subscribers) == ["b"]
+        assert [(move.first, move.length, move.state) for move in queue.moves] == ([(1, 2, 16), (3, 1, 16)] if not life else [])
+        assert queue.waiting_for(queue.member("a")) == 0
+        assert queue.waiting_for(queue.member("b")) == 3
+        commit(again)
+        again.close()

@@ -27,6 +27,7 @@ from mqmesh.broker.queues.core.states import (
 from mqmesh.broker.queues.core.stock import MIXED, Move
 
 MEMBERS = ("a", "b", "c")
+DELIVERIES = 3
 PLANS = ("pool", "all", "a | b, c", "a > b > c")
 
 
@@ -42,6 +43,7 @@ class Message:
         self.ended: dict[str, Subscriber] = {}
         self.tries = [0] * len(groups)
         self.alone: dict[int, str] = {}  # group -> to whom alone it is revealed again
+        self.since = 0  # how often that was done before, of all messages
 
     def group(self, name: str) -> int:
         return next(at for at, group in enumerate(self.groups) if name in group)
@@ -61,6 +63,10 @@ class Message:
         if at in self.alone:
             return self.alone[at] == name
         return self.due <= now and (not self.ordered or all(self.through(before) for before in range(at)))
+
+    def last(self, name: str) -> bool:
+        """Whether it is dead if this subscriber returns it, too."""
+        return self.tries[self.group(name)] >= DELIVERIES - 1
 
     def others(self, name: str) -> set[str]:
         return self.groups[self.group(name)] - {name}
@@ -122,10 +128,11 @@ class Against(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000_000
-        self.queue = Queue("orders", Rules(deliveries=3))
+        self.queue = Queue("orders", Rules(deliveries=DELIVERIES))
         self.messages: dict[int, Message] = {}
         self.slices: dict[str, list[tuple[Slice, int]]] = {name: [] for name in MEMBERS}
         self.written: list[Block | Move] = []
+        self.again = 0
         for name in MEMBERS:
             self.queue.subscribe(name)
             self.queue.join(name)
@@ -161,22 +168,36 @@ class Against(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(MEMBERS), most=st.integers(1, 6))
     def take(self, name: str, most: int) -> None:
-        wanted = [(position, one) for position, one in self.messages.items() if one.may(name, self.now)]
-        alone = [one for one in wanted if name == one[1].alone.get(one[1].group(name))]
-        wanted = alone[::-1] + sorted([one for one in wanted if one not in alone], key=lambda one: (-one[1].priority, one[0]))
+        wanted = self.wanted(name)
+        expected: list[int] = []
+        for position, message in wanted if not self.has_last_try(name) else ():
+            if message.last(name):
+                expected += [position] if not self.slices[name] and not expected else []
+                break
+            expected.append(position)
+        assert self.queue.available(self.queue.members[name]) == bool(expected)
         slices = self.queue.take(self.queue.members[name], most, self.now)
-        found = [one.part.block.first + at for one in slices for at in range(one.start, one.start + one.length)]
-        assert set(found) <= {position for position, _ in wanted}
-        assert len(found) == min(most, len(wanted))
-        assert [one for one in found if one not in dict(alone)] == [position for position, _ in wanted if position not in dict(alone)][
-            : len([one for one in found if one not in dict(alone)])
-        ]
+        assert [one.part.block.first + at for one in slices for at in range(one.start, one.start + one.length)] == expected[:most]
         for one in slices:
             for at in range(one.start, one.start + one.length):
                 message = self.messages[one.part.block.first + at]
                 assert one.tries == message.tries[message.group(name)]
                 message.get(name)
                 self.slices[name].append((one, at))
+
+    def wanted(self, name: str) -> list[tuple[int, Message]]:
+        """What a member may have, in order: first what is revealed again to it alone, the latest first."""
+        found = [(position, one) for position, one in self.messages.items() if one.may(name, self.now)]
+        alone = [one for one in found if name == one[1].alone.get(one[1].group(name))]
+        others = [one for one in found if one not in alone]
+        return sorted(alone, key=lambda one: -one[1].since) + sorted(others, key=lambda one: (-one[1].priority, one[0]))
+
+    def has_last_try(self, name: str) -> bool:
+        """Whether a member has a message at its last try: nothing else, then, and it gets nothing else."""
+        held = [self.messages[one.part.block.first + at] for one, at in self.slices[name]]
+        found = any(one.last(name) for one in held)
+        assert not found or len(held) == 1
+        return found
 
     @precondition(lambda self: any(self.slices.values()))
     @rule(data=st.data(), what=st.sampled_from(("done", "unusable", "expired", "back", "fetch", "process", "twice")))
@@ -209,7 +230,7 @@ class Against(RuleBasedStateMachine):
 
     def returned(self, message: Message, name: str) -> None:
         group = message.group(name)
-        if message.tries[group] == 2:  # the third delivery was the last
+        if message.last(name):  # and it was alone
             message.tries[group] += 1
             message.end(name, Subscriber.UNUSABLE)
             return
@@ -291,6 +312,8 @@ class Against(RuleBasedStateMachine):
                 if message.ended.get(name) is Subscriber.UNUSABLE and message.of[name] is Subscriber.JOURNALLED_IMPLIED and not over:
                     self.queue.reveal_again(block, at, name, self.now)
                     message.again(name)
+                    self.again += 1
+                    message.since = self.again
                     return
                 with pytest.raises(IllegalMove):
                     self.queue.reveal_again(block, at, name, self.now)
@@ -314,7 +337,7 @@ class Against(RuleBasedStateMachine):
     def teardown(self) -> None:
         """What was written, done again, leads to the same."""
         self.note()
-        again = Queue("orders", Rules(deliveries=3))
+        again = Queue("orders", Rules(deliveries=DELIVERIES))
         for name in self.queue.members:
             again.member(name)
         for one in self.written:
@@ -533,6 +556,94 @@ def test_back_off_doubles_and_the_limit_makes_a_dead_letter() -> None:
     queue.give_back(member, one.part, one.start, 1, now)
     assert [(one.at, one.why) for one in queue.dead] == [(0, "given to members 3 times")]
     assert not queue.blocks
+
+
+def test_what_is_not_committed_yet_waits_for_nobody_who_has_left() -> None:
+    queue = Queue("q", Rules(plan=plan_of("all")))
+    for name in "ab":
+        queue.subscribe(name)
+    queue.put([b"1"], Meta("shop"), 1)
+    (first,) = queue.seal(1)  # on its way to the disk
+    queue.put([b"2"], Meta("shop"), 1)
+    for _ in queue.unsubscribe("a", 1):
+        pass
+    queue.subscribe("a")
+    queue.put([b"3"], Meta("shop"), 1)
+    queue.committed(first, 1)
+    for block in queue.seal(1):
+        queue.committed(block, 1)
+    assert bodies(queue.take(queue.join("a"), 9, 1)) == [b"3"]
+    assert bodies(queue.take(queue.join("b"), 9, 1)) == [b"1", b"2", b"3"]
+    assert not queue.left
+    queue.check()
+
+
+def crash(queue: Queue, name: str) -> None:
+    queue.leave(queue.members[name], 1)
+    queue.join(name)
+
+
+def test_a_last_try_is_given_alone_so_that_neighbours_do_not_die_with_it() -> None:
+    queue = Queue("q", Rules(deliveries=3))
+    a, b = queue.join("a"), queue.join("b")
+    put(queue, b"poison", *(b"%d" % number for number in range(9)))
+    for _ in range(2):
+        assert len(queue.take(a, 100, 1)) >= 1
+        assert a.held == 10
+        crash(queue, "a")
+    put(queue, b"new")
+    assert bodies(queue.take(a, 100, 1)) == [b"poison"]
+    assert not queue.take(a, 100, 1)
+    assert bodies(queue.take(b, 100, 1)) == [b"0"]
+    crash(queue, "a")
+    assert [one.at for one in queue.dead] == [0]
+    for number in range(1, 9):
+        (one,) = queue.take(a, 100, 1)
+        assert bodies([one]) == [b"%d" % number]
+        queue.settle(a, one.part, one.start, one.length, Subscriber.DONE, 1)
+    assert bodies(queue.take(a, 100, 1)) == [b"new"]
+    queue.check()
+
+
+def test_who_has_something_waits_behind_a_last_try_and_order_stays() -> None:
+    queue = Queue("q", Rules(deliveries=2))
+    a, b = queue.join("a"), queue.join("b")
+    put(queue, b"1", b"2", b"3")
+    (first,) = queue.take(a, 1, 1)
+    (second,) = queue.take(a, 1, 1)
+    queue.give_back(a, second.part, second.start, 1, 1)
+    assert not queue.take(a, 9, 1)
+    assert not queue.available(a)
+    assert bodies(queue.take(b, 9, 1)) == [b"2"]
+    assert bodies(queue.take(a, 9, 1)) == [b"3"]
+    queue.settle(a, first.part, first.start, 1, Subscriber.DONE, 1)
+    queue.check()
+
+
+def test_a_queue_whose_messages_are_given_once_gives_many_at_a_time() -> None:
+    queue = Queue("q", Rules(deliveries=1))
+    a = queue.join("a")
+    put(queue, b"1", b"2", b"3")
+    assert bodies(queue.take(a, 9, 1)) == [b"1", b"2", b"3"]
+
+
+def test_last_tries_stand_alone_after_a_restart_too() -> None:
+    queue, again = Queue("q", Rules(deliveries=2)), Queue("q", Rules(deliveries=2))
+    member = queue.join("a")
+    put(queue, b"1", b"2")
+    block = queue.block_from(1)
+    assert block is not None
+    queue.moves.clear()
+    queue.take(member, 9, 1)
+    crash(queue, "a")
+    copy = Block(block.key, block.at)
+    copy.first, copy.count, copy.metas, copy.payloads = block.first, block.count, block.metas, block.payloads
+    again.member("a")
+    again.number_groups(copy)
+    again.add(copy, 1)
+    for move in queue.moves:
+        replay(again, move)
+    assert bodies(again.take(again.join("a"), 9, 1)) == bodies(queue.take(queue.members["a"], 9, 1)) == [b"1"]
 
 
 def test_only_one_member_is_active_where_the_rules_say_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -172,6 +173,38 @@ async def test_a_site_that_is_away(tmp_path: Path) -> None:
         bank = await mesh.at("lyon", "bank/credit")
         body, header = await bank.take()
         assert (body, header["call"]) == (b"2", again["call"])
+
+
+async def test_who_was_told_to_wait_hears_of_a_refusal(tmp_path: Path) -> None:
+    """Of two responses that wait for a home out of reach the second one is refused there; the poster has a new connection by then."""
+    async with TwoSites(tmp_path) as mesh:
+        shop, bank = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "bank/credit")
+        told = await shop.post("request", b"1", recipient="bank/credit")
+        await bank.take()
+        await mesh.stop("porto")
+        lyon = mesh.sites["lyon"].broker.site.mesh
+        assert lyon is not None
+        await until(lambda: not lyon.node.live() >> 1 & 1)
+        poster = await mesh.sites["lyon"].client("poster", clean=False, expiry=1000)
+        await poster.subscribe("told/poster", qos=1)
+        for number, body in enumerate((b"one", b"two")):
+            pairs = [("sender", "bank/credit"), ("kind", "response"), ("call", told["call"])]
+            said = {Property.USER_PROPERTY: pairs, Property.RESPONSE_TOPIC: "told/poster", Property.CORRELATION_DATA: b"%d" % number}
+            poster.send(Publish(POST, body, 1, packet_id=poster.next_id(), properties=said))
+            packets = [await poster.receive(), await poster.receive()]
+            (waits,) = [one for one in packets if isinstance(one, Publish)]
+            assert json.loads(waits.payload) == {"call": told["call"], "waits_for": "porto"}
+            poster.send(Puback(waits.packet_id))
+        await poster.nothing()
+        await poster.cut()
+        await mesh.start("porto")
+        await mesh.met()
+        again = await mesh.sites["lyon"].client("poster", clean=False, expiry=1000)
+        refused = await again.expect(Publish)
+        assert json.loads(refused.payload)["code"] == "already-answered"
+        assert refused.properties[Property.CORRELATION_DATA] == b"1"
+        again.send(Puback(refused.packet_id))
+        await again.nothing()
 
 
 async def test_a_home_that_lost_its_disk_says_so(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ had for each of its parts. Asserted with each frame:
 - a dead letter is put in the frame that says why it is dead.
 And whenever a queue gives a message to a member (`given`):
 - the message is on the disk, and nobody is through with it: so what is DONE is never offered again;
+- a message at its last try is given to a member that has nothing else, and gets nothing else;
 - messages of one group are with one member, and come to it in order; a queue with a single active member gives to one only.
 """
 
@@ -51,8 +52,11 @@ Key = tuple[str, int]  # queue, position
 
 @dataclass(slots=True)
 class Standing:
-    """Where a message stands for one of its parts. member: who has it, or had it last. tries: how often it came back."""
+    """Where a message stands for one of its parts. group: whom it is for; none: everybody. member: who has it, or had it
+    last. tries: how often it came back.
+    """
 
+    group: list[str]
     state: Subscriber = CLEAN
     member: int = 0
     tries: int = 0
@@ -118,6 +122,7 @@ class Ledger:
         self.dead: dict[Key, list[Key]] = defaultdict(list)
         self.numbers: dict[int, list[Key]] = defaultdict(list)
         self.expired: set[int] = set()
+        self.members: dict[tuple[str, int], str] = {}  # their names, by queue and number
         self.counts: dict[str, int] = defaultdict(int)
         self._parcels: dict[tuple[bytes, bytes], Key] = {}
         self._frames = 0
@@ -150,6 +155,8 @@ class Ledger:
         for record in frame.records:
             if isinstance(record, Name) and not record.number:
                 log.names[record.queue] = record.text
+            elif isinstance(record, Name):
+                self.members[log.names[record.queue], record.number] = record.text
             elif isinstance(record, Put):
                 buried += self._put(log, number, record, _body(log.disk, number, frame, record))
             elif isinstance(record, Moves):
@@ -185,7 +192,7 @@ class Ledger:
                 key_of.expires,
                 key_of.due,
                 log.life,
-                [Standing() for _ in put.groups],
+                [Standing([self.members[queue, one] for one in group]) for group in put.groups],
                 not key_of.revealed,
                 segment=(id(log), number),
                 frame=self._frames,
@@ -238,6 +245,8 @@ class Ledger:
 
     def given(self, queue: Queue, member: Member, part: Part, start: int, count: int) -> None:
         """A member gets messages."""
+        last = [at for at in range(start, start + count) if queue.at_last_try(part, at)]
+        assert not last or member.held == 1, f"{part.block.first + last[0]} is at its last try, {member.name} has {member.held} messages"
         for at in range(start, start + count):
             key = queue.name, part.block.first + at
             entry = self.entries.get(key)

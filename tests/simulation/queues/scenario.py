@@ -3,8 +3,8 @@
 Chance draws the links, the network, the disks and the load, what each queue is set to (plan, deliveries, back-off, bounds, store, ...), who
 is a member where, and what happens: members hang, leave, return, or move to another site (in two of three seeds, where clients roam);
 links are cut, brokers are killed in
-the middle of a commit and started again, disks are full, fail or are slow, clocks jump. Then all is repaired, and members work
-what is left.
+the middle of a commit and started again, disks are full, fail or are slow, clocks jump. Visitors, whose sessions end with their
+connections, go for good at some time, or with their broker. Then all is repaired, and members work what is left.
 
 Checked while it runs: `ledger.py`; a put that its home acknowledges is on the disk, and so is what a member was told to be done.
 Checked at the end of each message, against what the logs say:
@@ -41,6 +41,7 @@ TROUBLE = 6.0  # seconds in which things break
 PATIENCE = 90.0  # seconds until the next message comes to its end, once all is repaired
 QUIET = 5.0  # seconds in which nothing more may come: messages without an acknowledgement are on their way between sites, and nobody asks
 FAULTS = ("hang", "leave", "move", "cut", "cut", "kill", "kill", "full", "failing", "slow", "clock")
+VISITOR = "z"
 POISON, BAD = 17, 23  # every so manieth message is always returned, or cannot be used
 
 
@@ -74,6 +75,7 @@ class Scenario:
         self.rules: dict[str, Rules] = {}
         self.publishers: dict[str, Putter] = {}
         self.workers: list[Worker] = []
+        self.visitors: list[Worker] = []
         self.calm = False
         self.repeats = 0  # that are still to be sent
 
@@ -155,9 +157,19 @@ class Scenario:
                 worker.late = chance.random() < 0.5
                 worker.window = chance.choice((0, 0, 3, 20))
                 self.workers.append(worker)
+            if not name.endswith("-dead") and chance.random() < 0.5:
+                self._visit(
+                    Worker(loop, f"{name}-{VISITOR}", chance.choice(brokers), [name], requests, chance, self._judge, self._confirmed)
+                )
         for number in range(chance.randint(1, 3)):
             name = f"pub{number}"
             self.publishers[name] = Putter(loop, name, chance.choice(brokers), self._acknowledged, self._repeated)
+
+    def _visit(self, visitor: Worker) -> None:
+        """Somebody is a member for some time."""
+        visitor.expiry = 0
+        self.visitors.append(visitor)
+        self.loop.call_later(SETTLED + TROUBLE * self.chance.random(), visitor.leave, context=visitor.context)
 
     def _kind(self, number: int, queue: str) -> str:
         """What is always said of a message; "": it can be worked."""
@@ -197,7 +209,7 @@ class Scenario:
         for place in self.places.values():
             await place.start()
         self._clients()
-        for client in (*self.workers, *self.publishers.values()):
+        for client in (*self.workers, *self.visitors, *self.publishers.values()):
             client.begin()
         await asyncio.sleep(SETTLED)
         tasks = [asyncio.ensure_future(self._publish())]
@@ -270,6 +282,8 @@ class Scenario:
             if place.life is not None:
                 self._note(f"kill {place.name}")
                 place.kill()
+                for visitor in self.visitors:
+                    visitor.wanted = visitor.wanted and (visitor.broker != place.name or chance.random() < 0.5)
                 await asyncio.sleep(seconds)
                 await self._start(place)
         elif kind == "cut":
@@ -335,6 +349,8 @@ class Scenario:
             for log in place.logs.values():
                 log.disk.full = log.disk.failing = False
             await self._start(place)
+        for visitor in self.visitors:
+            visitor.leave()
         for worker in self.workers:
             worker.slowness = min(worker.slowness, 0.05)
             worker.wake()
@@ -376,7 +392,7 @@ class Scenario:
         for place in self.places.values():
             if place.life is not None:
                 place.kill()
-        for client in (*self.workers, *self.publishers.values()):
+        for client in (*self.workers, *self.visitors, *self.publishers.values()):
             client.life.end()
 
     # ---- checking
@@ -440,7 +456,8 @@ class Scenario:
         for part in entry.parts:
             assert part.state in OUTCOMES, f"{key} is {part.state.name}: {entry}"
             if part.state is EXPIRED:
-                assert entry.expires or entry.withdrawn, f"{key} is EXPIRED, and may not: {entry}"
+                left = any(name.endswith(f"-{VISITOR}") for name in part.group)  # for good
+                assert entry.expires or entry.withdrawn or left, f"{key} is EXPIRED, and may not: {entry}"
             elif part.state is UNUSABLE and self._kind(entry.number, key[0]) == "unusable":
                 either += 1
             elif part.state is UNUSABLE:

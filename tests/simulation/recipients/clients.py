@@ -36,11 +36,12 @@ VERSION = 5
 
 
 class Client(asyncio.Protocol):
-    """A client with a persistent session, that connects again for as long as it lives."""
+    """A client with a persistent session, that connects again for as long as it lives. expiry: how long that outlives a connection."""
 
     def __init__(self, loop: VirtualLoop, name: str, broker: str, offers: list[tuple[str, str]] | None = None) -> None:
         self.loop, self.name, self.broker = loop, name, broker
         self.offers = offers or []
+        self.expiry = EXPIRY
         self.window = 0  # its Receive Maximum; 0: it says none
         self.context = contextvars.copy_context()
         self.life = Life(f"client {name}")
@@ -79,7 +80,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self._framer = Framer()
-        properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: EXPIRY}
+        properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: self.expiry}
         if self.window:
             properties[Property.RECEIVE_MAXIMUM] = self.window
         if self.offers:

@@ -15,7 +15,8 @@ from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
-from mqmesh.broker.queues.sites.wire import JoinPost, LeavePost, encode
+from mqmesh.broker.queues.sites.fleeting import Fleeting
+from mqmesh.broker.queues.sites.wire import HomesPost, JoinPost, LeavePost, decode_join, encode
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
 
@@ -200,3 +201,120 @@ async def test_what_a_client_is_given_where_it_is_stays_with_it_when_the_other_s
         leave(home, "c", 2)
         queue = news(home)
         assert queue.first_active is queue.members["c"]
+
+
+def lives(home: Site, origin: int, life: int, **queues: bool) -> None:
+    """A site is heard under another life. queues: that it is the home of, and whether they are full."""
+    shell(home).sites._homes(origin, encode(HomesPost(life, queues, {})))
+
+
+class Far:
+    """What is true at another site. kept: sessions, with whether they end with their connection; connected: those with one."""
+
+    def __init__(self, home: Site, number: int) -> None:
+        self.home, self.number, self.life = home, number, 1
+        self.kept: dict[str, bool] = {}
+        self.connected: dict[str, int] = {}
+        self._turns = 0
+
+    def come(self, client: str, ends: bool) -> None:
+        self._turns += 1
+        self.kept[client], self.connected[client] = ends, self._turns
+        post = JoinPost(self.life, "news", client, token(client, self.number, self._turns), 10, ends=ends)
+        shell(self.home).sites._join(self.number, encode(post))
+
+    def go(self, client: str, for_good: bool) -> None:
+        """Its connection ends, or the client unsubscribes."""
+        turn = self.connected.pop(client, 0)
+        leave(self.home, client, self.number, turn, for_good=for_good or self.kept[client])
+        if for_good or self.kept[client]:
+            del self.kept[client]
+
+    def cut(self) -> None:
+        """Away for some time: those who are connected say so again. Who left meanwhile has said that, too."""
+        shell(self.home).sites._drop(self.number)
+        for client in list(self.connected):
+            self.come(client, self.kept[client])
+
+    def die(self) -> None:
+        self.life += 1
+        self.connected.clear()
+        self.kept = {client: ends for client, ends in self.kept.items() if not ends}
+
+    def begin(self) -> None:
+        lives(self.home, self.number, self.life)
+
+
+@pytest.mark.parametrize("clients", ["roam", "site"])
+@pytest.mark.parametrize("seed", range(10))
+async def test_sessions_that_ended_with_their_site_are_subscribers_no_more(tmp_path: Path, seed: int, clients: str) -> None:
+    chance = Random(seed)
+    async with mesh(tmp_path, clients) as (home,):
+        sites = [Far(home, number) for number in (2, 3, 4)]
+        for _ in range(200):
+            site = chance.choice(sites)
+            client = f"{chance.choice('abc')}{site.number}"
+            what = chance.choice(["come", "come", "come", "go", "go", "cut", "die", "forget"])
+            if what == "come":
+                site.come(client, chance.random() < 0.5)
+            elif what == "go" and client in site.kept:
+                site.go(client, chance.random() < 0.3)
+            elif what == "cut":
+                site.cut()
+            elif what == "die":
+                site.die()
+                if chance.random() < 0.5:  # the home starts anew, and knows what its store has
+                    shell(home).sites._drop(site.number)
+                    found, sites_of_home = dict(shell(home).sites.fleeting._where), shell(home).sites
+                    sites_of_home.fleeting = Fleeting(sites_of_home.keeping.put_fleeting)
+                    sites_of_home.fleeting.restore(found)
+                site.begin()
+            elif what == "forget":
+                site.die()
+                shell(home).sites._drop(site.number, forgotten=True)
+            assert set(news(home).subscribers) == {client for one in sites for client in one.kept}
+            assert {one.name for one in news(home).members.values() if one.active} == {client for one in sites for client in one.connected}
+
+
+async def test_a_client_that_went_elsewhere_stays_a_subscriber_when_its_first_site_dies(tmp_path: Path) -> None:
+    async with mesh(tmp_path, "roam") as (home,):
+        first, second = Far(home, 2), Far(home, 3)
+        first.come("c", True)
+        second.come("c", False)
+        second.go("c", False)
+        first.die()
+        first.begin()
+        assert list(news(home).subscribers) == ["c"]
+
+
+@pytest.mark.parametrize(("client", "joins"), [("c", True), ("\0leaving.5.2.c", False)])
+async def test_a_session_on_its_way_to_another_site_is_no_member(tmp_path: Path, client: str, joins: bool) -> None:
+    """What it still has is drained over something like a connection."""
+    async with mesh(tmp_path, "roam") as (home,):
+        sites, posts = shell(home).sites, []
+        session = SimpleNamespace(client_id=client, connection=object(), outbound=SimpleNamespace(limit=10), expiry=60.0)
+        seat = sites.seat(SimpleNamespace(session=session), "far", 1, b"", False, "", "")  # type: ignore[arg-type]
+        seat._post = lambda name, kind, body: posts.append(kind)
+        lives(home, 2, 1, far=False)
+        assert (seat.token is not None, len(posts)) == (joins, joins)
+
+
+async def test_a_site_that_is_only_away_may_still_have_its_clients(tmp_path: Path) -> None:
+    async with mesh(tmp_path, "site") as (home,):
+        far = Far(home, 2)
+        far.come("c", True)
+        shell(home).sites._drop(2)
+        assert list(news(home).subscribers) == ["c"]
+        lives(home, 2, far.life)
+        assert list(news(home).subscribers) == ["c"]
+        lives(home, 2, far.life + 1)
+        assert not news(home).subscribers
+
+
+async def test_an_earlier_version_does_not_say_whether_sessions_end(tmp_path: Path) -> None:
+    async with mesh(tmp_path, "site") as (home,):
+        join(home, "c", 2)
+        said = JoinPost(1, "news", "d", token("d", 2, 0), 10)
+        assert decode_join(encode(said[:8])) == said
+        lives(home, 2, LIFE + 1)
+        assert list(news(home).subscribers) == ["c"]
