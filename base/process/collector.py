@@ -4,9 +4,9 @@ Python frees most objects by counting references. Its collector looks for cycles
 visits every object there is, at once: with 100,000 retained messages it takes 0.14 s. Python begins one by itself whenever enough new
 objects have become old.
 
-Here the collector works on new objects only. When some ten thousand have become old, they are visited once, in one call of the loop of
-some milliseconds. What is still there then is set apart (`gc.freeze`) and not visited again. So the time of a collection does not
-depend on how much a program holds.
+Here the collector works on new objects only. When some eight thousand have become old, by a collection of the middle generation, they
+are visited once, in a call of the loop of some milliseconds. What is still there then is set apart (`gc.freeze`) and not visited again. So
+the time of a collection does not depend on how much a program holds.
 
 A program has many objects made by its imports, and none of them is garbage before its end. To look for garbage among them took a quarter of
 the processor time of a broker that starts and ends (`spare_start_and_end`).
@@ -24,7 +24,6 @@ from typing import Literal
 
 YOUNG, MIDDLE, NEVER = 700, 10, 1_000_000_000  # thresholds: Python's own, and that of full collections
 STARTING = 20_000  # new objects after which those of a program are visited: one pass takes about a millisecond
-PASSES = 3  # collections of the middle generation after which the objects that became old are visited: about 24,000, in some 10 ms
 
 
 def spare_start_and_end() -> None:
@@ -39,7 +38,6 @@ class Collector:
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         """soon: calls a function in a turn of the loop of its own, as `call_soon` does."""
         self._soon = soon
-        self._passes = 0
         self._due = False
         self._before = gc.get_threshold()
 
@@ -56,13 +54,11 @@ class Collector:
         gc.unfreeze()
 
     def _heard(self, phase: Literal["start", "stop"], info: dict[str, int]) -> None:
-        if phase == "stop" and info["generation"] == 1:
-            self._passes += 1
-            if self._passes >= PASSES and not self._due:
-                self._due = True
-                self._soon(self._collect)
+        if phase == "stop" and info["generation"] == 1 and not self._due:
+            self._due = True
+            self._soon(self._collect)
 
     def _collect(self) -> None:
-        self._due, self._passes = False, 0
+        self._due = False
         gc.collect()
         gc.freeze()

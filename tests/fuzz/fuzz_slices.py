@@ -69,7 +69,7 @@ class Meter:
             return call(*args)
         finally:
             self.count += 1
-            self._note(time.thread_time() - begun, what or f"later: {self.what}")
+            self._note(time.thread_time() - begun, what or f"{getattr(call, '__qualname__', call)}, later: {self.what}")
 
     def _note(self, seconds: float, what: str) -> None:
         if len(self.longest) < SHOWN or seconds > self.longest[-1].seconds:
