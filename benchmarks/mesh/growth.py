@@ -10,7 +10,8 @@ Three events are measured until nothing is under way any more, beside timers of 
 - cut: a link of the ring ends, and the same brokers publish again.
 
 For each: bytes on all links, processor seconds of all brokers and of carrying their bytes, and virtual seconds until every broker had what
-it had to get. Growth is the part of a broker and active origin: bytes divided by origins x N log2 N; it must not rise.
+it had to get. Growth is the part of a broker and active origin: bytes, and microseconds of the processor, divided by origins x N log2 N;
+it must not rise.
 """
 
 from __future__ import annotations
@@ -51,7 +52,16 @@ class Cost:
     @property
     def growth(self) -> float:
         """Bytes of an origin, divided by N log2 N."""
-        return self.bytes / self.origins / (self.brokers * math.log2(self.brokers))
+        return self.bytes / self._parts
+
+    @property
+    def work(self) -> float:
+        """The same of the processor, microseconds."""
+        return self.processor * 1e6 / self._parts
+
+    @property
+    def _parts(self) -> float:
+        return self.origins * self.brokers * math.log2(self.brokers)
 
 
 def _identity(number: int) -> Identity:
@@ -200,7 +210,7 @@ def measure(count: int, origins: int, seed: int, started: bool = False) -> list[
         spent = time.process_time() - before[2]
         cost = Cost(count, name, active, mesh.bytes - before[0], mesh.writes - before[1], spent, mesh.last - began, missing)
         found.append(cost)
-        shown = f"{cost.growth:10.1f} {cost.processor:10.2f} {cost.seconds:9.3f} {missing:8}"
+        shown = f"{cost.growth:10.1f} {cost.processor:10.2f} {cost.work:7.1f} {cost.seconds:9.3f} {missing:8}"
         print(f"{count:6} {name:6} {cost.origins:8} {cost.bytes:14,} {shown}", flush=True)
 
     began, before = mesh.now, (mesh.bytes, mesh.writes, time.process_time())
@@ -236,7 +246,7 @@ def main() -> None:
     given = parser.parse_args()
     collector = Collector(lambda call: call())
     collector.begin()
-    print(f"{'':6} {'event':6} {'origins':>8} {'bytes':>14} {'growth':>10} {'processor':>10} {'virtual':>9} {'missing':>8}")
+    print(f"{'':6} {'event':6} {'origins':>8} {'bytes':>14} {'growth':>10} {'processor':>10} {'growth':>7} {'virtual':>9} {'missing':>8}")
     costs = [cost for count in given.brokers for cost in measure(count, given.origins, given.seed, given.started)]
     if given.json:
         print(json.dumps([asdict(cost) for cost in costs], indent=1))

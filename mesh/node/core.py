@@ -46,6 +46,8 @@ class MeshConfig:
     broker that is not reachable may be had under another key; None: never. remembered: how many filters of others
     the store keeps at most. receipt_delay: seconds that a receipt may wait for more deliveries to speak of, unless an eighth of
     the credit is used up.
+    join_pause, join_wait: seconds without a further JOIN, and since the first, that JOINs of destinations which were never sent anything
+    wait for those of others.
     managers: names of the brokers whose orders count; None: all.
     retained_compare: seconds between two comparisons of retained messages with one neighbour. deletions_kept: seconds that a
     deletion of a retained message is remembered if not every member has confirmed it. one_broker: the members are processes of one broker
@@ -70,6 +72,8 @@ class MeshConfig:
     remembered: int = 200_000
     managers: tuple[str, ...] | None = None
     receipt_delay: float = 0.02
+    join_pause: float = 0.005
+    join_wait: float = 0.1
     retained_compare: float = 30.0
     deletions_kept: float = 7 * 86_400.0
     one_broker: bool = False

@@ -2,7 +2,8 @@
 
 Strategy. A destination is sent a message at once if it has joined this tree, nothing older waits for it, it has credit left, and its link
 is not full. All such destinations share frames. For the others the message waits; `_pump` sends it later, again in frames that are
-shared by all destinations at the same position.
+shared by all destinations at the same position. The first JOIN of a destination waits a moment for those of others (joins.py), so that
+the first message to all is one frame on each link and not one for each destination; later ones do not, since a link may have been lost.
 
 Invariants
 - no custody frame goes to a destination before its JOIN in the tree announced last, and where there is a store, before that says that
@@ -28,10 +29,11 @@ from ..view.interest import Interests
 from ..view.linkstate import LinkStates
 from ..wire.control import NO_POSITION, Noted, Position, Receipt
 from ..wire.envelope import Flag, Picks, Share
-from ..wire.visited import numbers
+from ..wire.visited import mask_of, numbers
 from .actions import Confirmed, Returned, Unblocked
 from .core import Core
 from .framing import Framer
+from .joins import Joins
 from .own_tree import OwnTree
 from .paging import Pager
 from .shared_picks import Again, Shares
@@ -62,6 +64,7 @@ class Dispatch:
         self.pager = Pager(core, states, self.custody, self.shares, self._return)
         self._sequence = 0
         self._pump_due = False
+        self._joins = Joins(config.join_pause, config.join_wait)
         self._noted: deque[tuple[int, Noted]] = deque()  # (mark of the records that must be committed before, what to say)
         self.local: Callable[[Batch, Entry, Share], None] | None = None  # serve a re-picked shared subscription here
 
@@ -80,6 +83,8 @@ class Dispatch:
                 d = self._destination(member, tree.shape[member].uuid, self.position)
                 d.link, d.zone = link, zones.of.get(member)
                 d.away, d.moved = False, core.now
+        new = mask_of([number for number in numbers(tree.reach) if self.custody.destinations[number].sent == NO_POSITION])
+        self._joins = Joins(core.config.join_pause, core.config.join_wait, new)
         if zones.of:
             self.custody.split_spans()
         self._frames.stale()
@@ -88,6 +93,7 @@ class Dispatch:
     def link_lost(self, link: int) -> None:
         """A link went down; what went over it waits for the next tree."""
         self._tree.link_lost(link)
+        self._joins.only(self._tree.reach)
         for d in self.custody.destinations.values():
             if d.link == link:
                 self._leave(d)
@@ -239,13 +245,25 @@ class Dispatch:
     # ---- receipts
 
     def receipt(self, receipt: Receipt) -> None:
-        """A destination says how far it is; its first receipt in a tree is its JOIN."""
-        d, journal = self.custody.destinations.get(receipt.destination), self._core.journal
+        """A destination says how far it is; its first receipt in a tree is its JOIN, and its very first one may wait for others."""
+        d = self.custody.destinations.get(receipt.destination)
         if receipt.tree != self._tree.number or d is None:
             return
         if max(receipt.committed, receipt.seen) > (self._core.identity.epoch, self._sequence):
             self._core.event("receipt_ahead", destination=d.number)  # of what was never numbered: nobody may act on it
             return
+        if d.joined or d.sent > NO_POSITION:
+            self._take_receipt(d, receipt)
+        elif self._joins.came(receipt, self._core.now):
+            self._take_joins()
+
+    def _take_joins(self) -> None:
+        """Act on the JOINs that wait."""
+        for receipt in self._joins.take():
+            self._take_receipt(self.custody.destinations[receipt.destination], receipt)
+
+    def _take_receipt(self, d: Destination, receipt: Receipt) -> None:
+        journal = self._core.journal
         if not d.joined and d.sent > NO_POSITION and receipt.born != d.sent_born:
             self._clear(d)
         refusals = d.sent_of(receipt.refusals)
@@ -288,8 +306,8 @@ class Dispatch:
     def _take_deferred(self) -> None:
         """Try the receipts again that wait for pages: a page was read, or what was to be written before it is read is committed."""
         for d in list(self.custody.destinations.values()):
-            if d.deferred is not None:
-                self.receipt(d.deferred)
+            if d.deferred is not None and d.deferred.tree == self._tree.number:
+                self._take_receipt(d, d.deferred)
 
     def _say_noted(self, noted: Noted) -> None:
         """Refusals up to a position were acted on, and that will not be forgotten: the destination may forget them."""
@@ -343,6 +361,7 @@ class Dispatch:
         for entry in self.custody.open_for(d):
             self._return(d, entry, reason)
         self.pager.depart(d, reason)
+        self._joins.only(~d.bit)
         if self.custody.destinations.pop(d.number, None) is not None and self._core.journal is not None:
             self._core.journal.forget(d)
 
@@ -412,15 +431,24 @@ class Dispatch:
         self._pump_due = True
 
     @property
+    def joins_due(self) -> float | None:
+        """When JOINs have waited long enough for others; None: none waits."""
+        return self._joins.due
+
+    @property
     def wants_flush(self) -> bool:
         """Whether `flush`, or a timer, may have something to do once a message was put and sent, or records were committed."""
         custody = self.custody
-        return self._pump_due or self._tree.due or custody.timed or bool(custody.watches.finished) or self.pager.busy
+        waits = self._pump_due or self._joins.due is not None
+        return waits or self._tree.due or custody.timed or bool(custody.watches.finished) or self.pager.busy
 
     def flush(self) -> None:
-        """Announce if custody wants a new tree; send what may go now; move to the disk what waits; take FULL back."""
+        """Announce if custody wants a new tree; act on JOINs that have waited; send what may go now; move to the disk what waits; take
+        FULL back."""
         if self._tree.due and (self.custody.entries or self.custody.pages):
             self.announce()
+        if self._joins.due is not None and self._joins.due <= self._core.now:
+            self._take_joins()
         if self._pump_due:
             self._pump_due = False
             self._pump()

@@ -58,7 +58,7 @@ class Framer:
         if not isinstance(run, Run):
             self._send_parts(run.parts(), start, share, epoch, first, time, flags, droppable)
             return
-        width = width_for(share)
+        width = self._tree.width(share)
         stamp = time.to_bytes(6, "big")
         count = run.count - start
         whole: _Copies | None = None
@@ -126,7 +126,7 @@ class Framer:
         ends = [(core.links[link], share & mask) for link, mask in tree.branches if share & mask]
         if share & ~tree.reach or length > EASY_PAYLOAD or any(end.gate is not None for end, _ in ends):
             return []
-        width = width_for(share)
+        width = self._tree.width(share)
         head = encode_head(0, core.number, core.identity.epoch, tree.number, width)
         template = Template(topic, head, width, PLAIN_REST, b"", length)
         return [(end, template.front(bits_for(part, width))) for end, part in ends]
@@ -134,7 +134,7 @@ class Framer:
     def _send_parts(self, run: PartsBatch, start: int, share: int, epoch: int, first: int, time: int, flags: int, droppable: bool) -> None:
         """The same for messages of different topics and sizes: for each branch one join, with its own bits between the parts."""
         core = self._core
-        width = width_for(share)
+        width = self._tree.width(share)
         head = encode_head(flags | run.qos, core.number, epoch, self._tree.number, width)
         stamp = time.to_bytes(6, "big")
         count = run.count - start

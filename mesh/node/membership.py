@@ -477,8 +477,9 @@ class Membership:
             if foreign or key in self._forgotten or key in self.states.taken_over:
                 core.flood("want", [key])
         self._say_taken_over()
-        if news:
-            interests.keep_only({n: record.uuid for n, record in self.states.holders.items()})
+        for number in {*news, core.number} if news else ():
+            if (holder := self.states.holders.get(number)) is not None:
+                interests.keep_only(number, holder.uuid)
 
     def _say_taken_over(self) -> None:
         """Pass on the records of lives that hold their UUIDs only now: who came while they could not be reached has not heard of them."""

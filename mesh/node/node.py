@@ -8,6 +8,7 @@ holds no socket, clock or task; the caller passes the time as `now`.
     membership.py    the brokers, their links (linkstate.py) and their subscriptions (interest.py)
     origin.py        this broker as origin: its tree (own_tree.py) and its frames (framing.py)
     dispatch.py      messages in custody (custody.py) on the way to their destinations, and receipts
+    joins.py         the first receipts of destinations, which wait for each other
     shared_picks.py  which broker serves a shared subscription
     orders.py        what operators tell the whole mesh
     relay.py         this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)
@@ -570,7 +571,7 @@ class Node:
         """When `handle_timer` wants to be called, on the clock of `now`."""
         due, dispatch, journal = self._relay.due, self._dispatch, self._core.journal
         others = self._members.next_deadline(), None if journal is None else journal.others.due
-        for one in (self._retained.deadline, dispatch.custody.next_deadline(), dispatch.pager.next_deadline(), *others):
+        for one in (self._retained.deadline, dispatch.joins_due, dispatch.custody.next_deadline(), dispatch.pager.next_deadline(), *others):
             if one is not None and (due is None or one < due):
                 due = one
         return due

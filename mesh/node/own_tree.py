@@ -18,6 +18,7 @@ from ..view.linkstate import LinkStates
 from ..view.trees import EPOCH_SHIFT, Shape, branches, preorder, shape_of
 from ..wire.control import Branch, Open
 from ..wire.keys import Seal
+from ..wire.visited import width_for
 from .core import Core
 
 
@@ -26,7 +27,7 @@ class OwnTree:
 
     number: of the one announced last. due: the shape that link state asks for may be another one, or it has a hole; see `wanted`. shape: as
     announced.
-    branches: (link, brokers behind it). reach: all brokers in the branches.
+    branches: (link, brokers behind it). reach: all brokers in the branches. told: those of them that got a branch, not the whole.
     """
 
     def __init__(self, core: Core, states: LinkStates) -> None:
@@ -38,7 +39,7 @@ class OwnTree:
         self.due = True
         self.shape: Shape = {}
         self.branches: list[tuple[int, int]] = []
-        self.reach = 0
+        self.reach = self.told = 0
 
     def shape_changed(self) -> None:
         """Link state has changed. Whether that makes a new tree due is looked at once there is something to send."""
@@ -72,7 +73,7 @@ class OwnTree:
         whole: Open | None = None
         seal: Seal | None = None
         self.branches = []
-        self.reach = 0
+        self.reach = self.told = 0
         for number, mask in masks.items():
             end = core.by_number.get(number)
             if end is None or end.incarnation != self.shape[number].incarnation:
@@ -84,6 +85,7 @@ class OwnTree:
                 body = Branch(*named, path, tuple(beyond))
                 seal = seal or self._seal("branch", *named, tree_digest(body))
                 core.branch(end, body._replace(seal=seal))
+                self.told |= mask
             else:
                 whole = whole or Open(*named, tuple(nodes), self._seal("open", *named, nodes))
                 core.open(end, whole)
@@ -91,6 +93,10 @@ class OwnTree:
 
     def _seal(self, kind: str, *said: object) -> Seal | None:
         return None if self._core.keys is None else self._core.keys.seal(kind, *said)
+
+    def width(self, share: int) -> int:
+        """How many bytes of visited bits frames of this share have: none where it is everybody, and all know what that means."""
+        return 0 if not self.reach & ~(share & self.told) else width_for(share)
 
     def link_lost(self, link: int) -> None:
         """A link went down: what is behind it is not reached any more in this tree."""

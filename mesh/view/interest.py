@@ -118,6 +118,7 @@ class Interests:
 
     def __init__(self) -> None:
         self.sets: dict[Key, InterestSet] = {}
+        self._uuids: dict[int, set[bytes]] = {}  # number -> those of its sets
         self.active: dict[int, bytes] = {}
         self._tree: FilterTree[tuple[int, str | None, int, str]] = FilterTree()
         self._matches: dict[str, Match] = {}
@@ -129,6 +130,8 @@ class Interests:
     def restore(self, sets: dict[Key, InterestSet], active: dict[int, bytes]) -> None:
         """What an earlier life knew: all sets, and whose counts for each number."""
         self.sets.update(sets)
+        for number, uuid in sets:
+            self._uuids.setdefault(number, set()).add(uuid)
         for number, uuid in active.items():
             self.activate(number, uuid)
 
@@ -138,7 +141,7 @@ class Interests:
         if old == uuid:
             return
         if old is not None:
-            entries = self.sets.pop((number, old), None)
+            entries = self._pop((number, old))
             self._touch(number, entries.entries if entries else (), add=None)
             if self.memory is not None:
                 self.memory.forget((number, old), entries.entries if entries else ())
@@ -149,12 +152,17 @@ class Interests:
             if now is not None:
                 self._touch(number, now.entries, add=now.entries)
 
-    def keep_only(self, holders: dict[int, bytes]) -> None:
-        """Forget what earlier brokers of these numbers wanted."""
-        for key in [k for k in self.sets if holders.get(k[0], k[1]) != k[1]]:
-            gone = self.sets.pop(key)
-            if self.memory is not None:
-                self.memory.forget(key, gone.entries)
+    def keep_only(self, number: int, uuid: bytes) -> None:
+        """Forget what earlier brokers of this number wanted."""
+        for other in self._uuids.get(number, set()) - {uuid}:
+            gone = self._pop((number, other))
+            if gone is not None and self.memory is not None:
+                self.memory.forget((number, other), gone.entries)
+
+    def _pop(self, key: Key) -> InterestSet | None:
+        """Take out the set of a UUID."""
+        self._uuids.get(key[0], set()).discard(key[1])
+        return self.sets.pop(key, None)
 
     def disown(self, number: int, key: bytes) -> None:
         """A number belongs to this key: what another one said that it wants counts until the owner says something, however old."""
@@ -208,6 +216,7 @@ class Interests:
             return "gap"
         result.seal = update.seal
         self.sets[key] = result
+        self._uuids.setdefault(update.number, set()).add(update.uuid)
         if self.memory is not None:
             touched = changes if result is known else [e for e in {**before, **result.entries} if before.get(e) != result.entries.get(e)]
             self.memory.interest(key, result, touched)

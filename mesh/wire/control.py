@@ -18,7 +18,7 @@ Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
     want       link       [[number, uuid], ...]
     open       down       [origin, uuid, epoch, tree, [[number, parent, incarnation], ...]]
     packed     down       the body of `open`, deflated as the link's next (packed.py); to peers that name the capability `packed`
-    branch     down       deflated as the link's next: [origin, uuid, epoch, tree, [[number, incarnation, before, after], ...],
+    branch     down       deflated as the link's next: [origin, uuid, epoch, tree, [[number, incarnation, beside], ...],
                             [[number, parent, incarnation], ...]]; where all brokers of the branch take it
     receipts   up         [[origin, tree, destination, epoch, born, [epoch, sequence], [epoch, sequence], messages, bytes,
                             [[epoch, first, last, [group, filter]], ...]], ...]
@@ -49,7 +49,7 @@ PREFIX = b"$mesh/"
 EPOCH_BITS = 47
 ALL = 2**64 - 1  # in a life's statement: all messages of this epoch are its own
 TAKES_BRANCHES = 1  # in a life's statement: trees as branches
-DIGEST_BYTES = 32
+BESIDE_BYTES = 33  # a side and a digest
 Position = tuple[int, int]  # (epoch, sequence), compared in this order
 Hanging = tuple[int, int, int]  # a broker of a tree: its number, its parent, the incarnation of the link between them
 NO_POSITION: Position = (0, 0)  # before all positions
@@ -156,13 +156,12 @@ class Open(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A broker on the path from an origin to a branch. incarnation: of the link that it hangs on. before, after: digests of its children
-    (view/branches.py) before and after the one through which the path goes on, joined."""
+    """A broker on the path from an origin to a branch. incarnation: of the link that it hangs on. beside: digests of its children
+    (view/branches.py) beside the one through which the path goes on, each with its side in front, joined."""
 
     number: int
     incarnation: int
-    before: bytes
-    after: bytes
+    beside: bytes
 
 
 class Branch(NamedTuple):
@@ -269,7 +268,7 @@ def _octets(length: int | None) -> Check:
 
 
 def _digests(value: Any) -> Any:
-    if type(value) is not bytes or len(value) % DIGEST_BYTES:
+    if type(value) is not bytes or len(value) % BESIDE_BYTES or any(side > 1 for side in value[::BESIDE_BYTES]):
         raise ValueError(f"{str(value)[:40]!r} is no row of digests")
     return value
 
@@ -361,7 +360,7 @@ _FORMS: dict[str, Check] = {
     ),
     "want": _many(_record(None, _u16, _uuid)),
     "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_hanging), _seal),
-    "branch": _record(Branch, _u16, _uuid, _u48, _u64, _many(_record(Level, _u16, _u63, _digests, _digests)), _many(_hanging), _seal),
+    "branch": _record(Branch, _u16, _uuid, _u48, _u64, _many(_record(Level, _u16, _u63, _digests)), _many(_hanging), _seal),
     "receipts": _many(_record(Receipt, _u16, _u64, _u16, _u48, _u48, _position, _position, _u32, _u63, _many(_refusal))),
     "dropped": _many(_record(Dropped, _u16, _u64, _mask)),
     "orders": _many(_record(Order, _uuid, _u16, _name, _u48, _text(16), _u16, _uuid, _epoch, _octets(None), _seal)),

@@ -7,7 +7,7 @@
     2       2     origin: number of the broker where it was published       a stream
     4       6     epoch of the origin's life that numbered it, ms           a stream
     10      8     tree number; 0 in a flooded frame                         a stream
-    18      2     width: bytes of visited bits                              a stream
+    18      2     width: bytes of visited bits; 0: for all along its tree   a stream
     20      w     visited bits (`visited.py`)                               a stream
     20+w    6     publish time, ms since 1970                               a run
             4     Message Expiry Interval, s; only with Flag.EXPIRY         a run
@@ -38,6 +38,7 @@ from ...mqtt.errors import MqttError, PeerError
 from ...mqtt.length import LONGEST_LENGTH, encode_length
 from ...mqtt.publish import publish_properties, strip
 from ...mqtt.reasons import Reason
+from .visited import EVERYBODY, share_of
 
 VERSION = 1
 BLOCKS = (4, 5)  # versions of a block's envelope: that of MQTT in which its packets are
@@ -145,7 +146,7 @@ def decode_head(head: bytes) -> Head:
     if flags & Flag.FLOOD and flags & 3:
         raise bad_frame("a flooded frame of QoS 1 or 2")
     bits = head[FIXED:]
-    share = int.from_bytes(bits, "little") ^ ((1 << 8 * len(bits)) - 1)
+    share = share_of(bits) if bits else EVERYBODY
     integer = int.from_bytes
     origin, epoch, tree = integer(head[2:4], "big"), integer(head[4:10], "big"), integer(head[10:18], "big")
     return Head(flags, origin, epoch, tree, len(bits), share, version if version in BLOCKS else 0)

@@ -3,7 +3,8 @@
 A set bit says "this broker has the message, or another copy answers for it". What is *not* set is the copy's *share*: the
 brokers that it still answers for. Inside, a share is a Python int, so that ``share & subtree`` is one operation for a mesh of any
 size; on the wire its complement stands in a field of `width` bytes. Brokers beyond the width read as visited in a
-routed frame and as not visited in a flooded one, whose sender therefore widens the field before it sends.
+routed frame and as not visited in a flooded one, whose sender therefore widens the field before it sends. A routed frame without any bits
+is for all brokers to whom it comes along its tree.
 
 Sets of brokers are such ints all over the mesh: bit n is broker n.
 """
@@ -13,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 Changes = tuple[tuple[int, int], ...]
+
+
+EVERYBODY = (1 << 65_536) - 1
 
 
 def width_for(mask: int) -> int:
@@ -26,8 +30,8 @@ def share_of(bits: bytes) -> int:
 
 
 def bits_for(share: int, width: int) -> bytes:
-    """The field of `width` bytes in which all but the share is visited. The share must fit: OverflowError otherwise."""
-    return (share ^ ((1 << 8 * width) - 1)).to_bytes(width, "little")
+    """The field of `width` bytes in which all but the share is visited. The share must fit: OverflowError otherwise. Width 0: no bits."""
+    return b"" if not width else (share ^ ((1 << 8 * width) - 1)).to_bytes(width, "little")
 
 
 def changes(old: bytes, new: bytes) -> Changes:

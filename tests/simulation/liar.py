@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqmesh.mesh.view.branches import tree_digest
 from mqmesh.mesh.view.interest import InterestSet
-from mqmesh.mesh.wire.control import EPOCH_BITS, Branch, InterestUpdate, Level, LinkRecord, encode, encode_packed
+from mqmesh.mesh.wire.control import BESIDE_BYTES, EPOCH_BITS, Branch, InterestUpdate, Level, LinkRecord, encode, encode_packed
 from mqmesh.mesh.wire.keys import Keys, Seal
 from mqmesh.mesh.wire.packed import Packer
 
@@ -40,7 +40,7 @@ def lie(chance: Random, liar: Site, victim: Site, hearer: Site, incarnation: int
         body = (*key, record.epoch, 1 << 62, [(liar.number, victim.number, 1), (hearer.number, liar.number, incarnation)])
         return encode("open", (*body, chance.choice((None, record.seal, own.seal("open", *body)))))
     if what == "branch":  # the hearer hangs on the liar, whatever its victim has signed of it
-        path = (Level(victim.number, 0, chance.choice((b"", bytes(32))), b""), Level(liar.number, chance.randrange(1 << 63), b"", b""))
+        path = (Level(victim.number, 0, chance.choice((b"", bytes(BESIDE_BYTES)))), Level(liar.number, chance.randrange(1 << 63), b""))
         branch = Branch(*key, record.epoch, 1 << 62, path, ((hearer.number, liar.number, incarnation),))
         seals = (None, record.seal, own.seal("branch", *branch[:4], tree_digest(branch)))
         return encode_packed("branch", branch._replace(seal=chance.choice(seals)), Packer())

@@ -104,7 +104,7 @@ def higher(branch: Branch) -> Branch:
 
 def other_path(branch: Branch) -> Branch:
     first, *more = branch.path
-    return branch._replace(path=(first._replace(after=bytes(32)), *more))
+    return branch._replace(path=(first._replace(beside=bytes(33)), *more))
 
 
 @pytest.mark.parametrize("lie", [honest, wrong_child, moved, shorter, higher, other_path])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from mqmesh.mesh.view.branches import check_branch, digest, part, tree_digest
+from mqmesh.mesh.view.branches import AFTER, BEFORE, check_branch, digest, joined, part, tree_digest
 from mqmesh.mesh.view.trees import Node, branches, preorder
-from mqmesh.mesh.wire.control import DIGEST_BYTES, Branch, Hanging, Level
+from mqmesh.mesh.wire.control import BESIDE_BYTES, Branch, Hanging, Level
 from mqmesh.mqtt.errors import PeerError
 
 ORIGIN = 1
@@ -47,6 +47,14 @@ def test_each_broker_learns_what_the_whole_tree_says_of_it(nodes: list[Hanging])
     assert len({tree_digest(branch) for branch in found.values()}) == 1
 
 
+def _steps(beside: bytes) -> list[bytes]:
+    return [beside[at : at + BESIDE_BYTES] for at in range(0, len(beside), BESIDE_BYTES)]
+
+
+def _turned(step: bytes) -> bytes:
+    return (AFTER if step[:1] == BEFORE else BEFORE) + step[1:]
+
+
 @st.composite
 def lies(draw: st.DrawFn) -> tuple[Branch, Branch, int]:
     """A branch, another one that is as well formed, and whose it is."""
@@ -55,8 +63,8 @@ def lies(draw: st.DrawFn) -> tuple[Branch, Branch, int]:
     branch = found[number]
     nodes, path = list(branch.nodes), list(branch.path)
     at, level = draw(st.integers(0, len(nodes) - 1)), draw(st.integers(0, len(path) - 1))
-    (one, parent, incarnation), (who, hangs, before, after) = nodes[at], path[level]
-    match draw(st.integers(0, 8)):
+    (one, parent, incarnation), (who, hangs, beside) = nodes[at], path[level]
+    match draw(st.integers(0, 9)):
         case 0:
             del nodes[at]
         case 1:
@@ -70,11 +78,13 @@ def lies(draw: st.DrawFn) -> tuple[Branch, Branch, int]:
         case 5:
             nodes.append(nodes.pop(at))
         case 6:
-            path[level] = Level(who, hangs, after, before)
+            path[level] = Level(who, hangs, b"".join(_turned(one) for one in _steps(beside)))
         case 7:
-            path[level] = Level(draw(st.integers(15, 20)), hangs + draw(st.integers(0, 1)), before, after)
+            path[level] = Level(draw(st.integers(15, 20)), hangs + draw(st.integers(0, 1)), beside)
         case 8:
-            path[level] = Level(who, hangs, before[DIGEST_BYTES:], after + before[:DIGEST_BYTES])
+            path[level] = Level(who, hangs, b"".join(draw(st.permutations(_steps(beside)))))
+        case 9:
+            path[level] = Level(who, hangs, b"".join(_steps(beside)[:-1]))
     return branch, branch._replace(nodes=tuple(nodes), path=tuple(path)), number
 
 
@@ -92,10 +102,19 @@ def test_no_other_branch_passes_for_the_origins(lie: tuple[Branch, Branch, int])
 def test_a_path_cannot_be_told_as_a_branch() -> None:
     """A digest says what it is of: a broker, its link and its children, so that none can be read in another way."""
     below = digest(3, 9, b"")
-    branch = Branch(1, b"u" * 16, 5, 6, (Level(1, 0, b"", b""),), ((2, 1, 8), (3, 2, 9)))
+    branch = Branch(1, b"u" * 16, 5, 6, (Level(1, 0, b""),), ((2, 1, 8), (3, 2, 9)))
     assert tree_digest(branch) == digest(1, 0, digest(2, 8, below))
-    assert tree_digest(branch._replace(path=(Level(1, 0, b"", b""), Level(2, 8, b"", b"")), nodes=((3, 2, 9),))) == tree_digest(branch)
+    assert tree_digest(branch._replace(path=(Level(1, 0, b""), Level(2, 8, b"")), nodes=((3, 2, 9),))) == tree_digest(branch)
     assert tree_digest(branch._replace(nodes=((2, 1, 8),))) != tree_digest(branch)
+    assert joined([below]) == below
+    assert joined([below, below]) not in (below, digest(3, 9, below + below))
+
+
+def test_what_stands_beside_a_child_grows_with_the_logarithm_of_their_number() -> None:
+    star = [(number, ORIGIN, number) for number in range(2, 1002)]
+    found = told(star)
+    assert max(len(branch.path[0].beside) for branch in found.values()) == 10 * BESIDE_BYTES
+    assert len({tree_digest(branch) for branch in found.values()}) == 1
 
 
 @pytest.mark.parametrize(
@@ -116,6 +135,6 @@ def test_a_path_cannot_be_told_as_a_branch() -> None:
     ],
 )
 def test_a_branch_that_is_none_is_the_peers_error(path: tuple[tuple[int, int], ...], nodes: tuple[Hanging, ...]) -> None:
-    branch = Branch(1, b"u" * 16, 5, 6, tuple([Level(number, hangs, b"", b"") for number, hangs in path]), nodes)
+    branch = Branch(1, b"u" * 16, 5, 6, tuple([Level(number, hangs, b"") for number, hangs in path]), nodes)
     with pytest.raises(PeerError, match="branch of origin 1"):
         check_branch(branch, 2)

@@ -60,6 +60,28 @@ def test_deltas_lead_to_the_owners_set(steps: list[dict], activated: int, lost: 
     assert interests.sets == {}
 
 
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("uvw"), st.sampled_from(["said", "active", "nobody", "only"])), max_size=30))
+def test_what_earlier_brokers_of_a_number_wanted_is_forgotten(steps: list[tuple[int, str, str]]) -> None:
+    interests, known, active = Interests(), set(), dict[int, bytes]()
+    for number, letter, what in steps:
+        uuid = letter.encode() * 16
+        if what == "said":
+            interests.apply(InterestSet(7).whole((number, uuid)))
+            known.add((number, uuid))
+        elif what == "only":
+            interests.keep_only(number, uuid)
+            known = {key for key in known if key[0] != number or key[1] == uuid}
+        else:
+            old, new = active.get(number), uuid if what == "active" else None
+            interests.activate(number, new)
+            if old is not None and old != new:
+                known.discard((number, old))
+            active.pop(number, None)
+            if new is not None:
+                active[number] = new
+        assert interests.sets.keys() == known
+
+
 def test_what_changed_is_told() -> None:
     own, interests = InterestSet(7), Interests()
     interests.activate(*KEY)

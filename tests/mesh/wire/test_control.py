@@ -34,7 +34,7 @@ SAMPLES = [
     ("interest", InterestUpdate(1, UUID, 5, 4, 5, 7, (), (("a/#", None),))),
     ("want", ((1, UUID), (2, UUID))),
     ("open", Open(1, UUID, 5, 6, ((2, 1, 77), (3, 2, 78)))),
-    ("branch", Branch(1, UUID, 5, 6, (Level(1, 0, bytes(64), b""), Level(4, 9, b"", bytes(32))), ((2, 4, 77), (3, 2, 78)))),
+    ("branch", Branch(1, UUID, 5, 6, (Level(1, 0, bytes(66)), Level(4, 9, b"\1" + bytes(32))), ((2, 4, 77), (3, 2, 78)))),
     ("receipts", (Receipt(1, 6, 2, 5, 4, (5, 9), (5, 10), 100, 1000, (Refusal(5, 1, 2, ("g", "f")),)),)),
     ("noted", Noted(1, 6, 2, (5, 9))),
 ]
