@@ -517,8 +517,8 @@ class Membership:
             return
         ahead = [
             record.epoch
-            for (number, uuid), record in states.records.items()
-            if number == core.number and uuid != core.uuid and record.epoch >= core.identity.epoch
+            for record in (*states.records.values(), *states.twins.values())
+            if record.number == core.number and record.uuid != core.uuid and record.epoch >= core.identity.epoch
         ]
         if ahead and not any(intruder.number == core.number for _, intruder in states.intruders):
             self._raise_epoch(max(ahead))
