@@ -38,7 +38,7 @@ class Collector:
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         """soon: calls a function in a turn of the loop of its own, as `call_soon` does."""
         self._soon = soon
-        self._due = False
+        self._due = self._ended = False
         self._before = gc.get_threshold()
 
     def begin(self) -> None:
@@ -48,7 +48,8 @@ class Collector:
         gc.callbacks.append(self._heard)
 
     def end(self) -> None:
-        """Leave the collector as Python has it."""
+        """Leave the collector as Python has it; a turn that was asked for does nothing."""
+        self._ended = True
         gc.callbacks.remove(self._heard)
         gc.set_threshold(*self._before)
         gc.unfreeze()
@@ -59,6 +60,8 @@ class Collector:
             self._soon(self._collect)
 
     def _collect(self) -> None:
+        if self._ended:
+            return
         self._due = False
         gc.collect()
         gc.freeze()
