@@ -219,6 +219,7 @@ class Case:
         self.feeder: Client | None = None
         self.fed = 0
         self.reachable = True  # the session's broker, by all others
+        self.faults = 0  # how often it was not
 
     # ---- the owner and the feeder
 
@@ -245,7 +246,7 @@ class Case:
         """Connect again and again."""
         dice, result = self.trial.dice, self.result
         while True:
-            version, safe = dice.choice((4, 5)), self.reachable
+            version, safe, faults = dice.choice((4, 5)), self.reachable, self.faults
             try:
                 client = await self.trial.connect(site, self.thief, self.name, result.clean, version)
             except (OSError, TimeoutError):
@@ -255,7 +256,7 @@ class Case:
             if client.connack is not None:
                 result.tries += 1
                 self.trial.moved.set()
-                await self.judge(site, client, client.connack, safe and self.reachable)
+                await self.judge(site, client, client.connack, safe and faults == self.faults)
             client.leave()
             await asyncio.sleep(dice.uniform(0, 0.05))
 
@@ -350,6 +351,7 @@ class Case:
         await self._tried(3)
         await asyncio.sleep(dice.uniform(0, 0.1))
         self.reachable = False
+        self.faults += 1
         await asyncio.to_thread(fleet.kill, HOME)
         await asyncio.sleep(dice.uniform(0, APART))
         await asyncio.to_thread(fleet.restart, HOME)
@@ -361,6 +363,7 @@ class Case:
         fleet = self.trial.fleet
         await self._tried(3)
         self.reachable = False
+        self.faults += 1
         await asyncio.to_thread(fleet.kill, HOME)
         for other in (TO, FED):
             fleet.cut(HOME, other)
