@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from itertools import zip_longest
-from sys import intern
 from typing import Any, Generic, TypeVar
 
+from ..base.cache import Cache
 from ..base.pieces import pieces
 from .errors import MalformedPacket, protocol_error
 from .fields import text
@@ -30,6 +30,7 @@ V = TypeVar("V")
 _SHARE = "$share/"
 
 STEP = 512  # levels of filters that one step of `FilterTree.match_in_steps` visits
+NAMES, SHORT = 1024, 64  # names of levels that a tree of topics knows, and the longest of these
 PAUSE = 64  # levels that `TopicTree.walk` visits before it says that it goes on
 
 MAX_LEVELS = 200
@@ -411,11 +412,12 @@ class _Topics:
 class TopicTree(Generic[V]):
     """Topic names, each with one value (a retained message); asked which of them a filter matches."""
 
-    __slots__ = ("_root", "_values", "deleted")
+    __slots__ = ("_names", "_root", "_values", "deleted")
 
     def __init__(self) -> None:
         self._values: dict[str, V] = {}
         self._root = _Topics()
+        self._names: Cache[str, str] = Cache(NAMES)  # of levels, which many topics share
         self.deleted = 0  # topics so far
 
     def __len__(self) -> int:
@@ -439,10 +441,19 @@ class TopicTree(Generic[V]):
                     node.children = {}
                 child = node.children.get(level)
                 if child is None:
-                    child = node.children[intern(level)] = _Topics()
+                    child = node.children[self._name(level)] = _Topics()
                 node = child
             node.topic = topic
         self._values[topic] = value
+
+    def _name(self, level: str) -> str:
+        """The name of a level, as one object for many topics. `sys.intern` would keep it for ever in Python 3.12."""
+        if len(level) > SHORT:
+            return level
+        known = self._names.get(level)
+        if known is None:
+            self._names.keep(level, level)
+        return known or level
 
     def delete(self, topic: str) -> bool:
         """Remove the topic and the levels that only it needed; False if it is not there."""

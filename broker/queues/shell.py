@@ -347,6 +347,7 @@ class Queues:
                 self._take_seat(place, name, seat.qos, seat.suffix)
         self.translators.look()
         self.due.look()
+        self.upkeep.rules_changed()
         self.sites.own_changed(name)
 
     def after_commit(self, queue: Queue, waiting: Waiting) -> None:

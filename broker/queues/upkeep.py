@@ -48,8 +48,7 @@ class Upkeep:
         self._uncharged = 0  # bytes that were put since the ledger was told
         self._held: dict[str, int] = {}  # bytes of memory, by queue, and all together
         self._held_by_all = 0
-        self._ruled = 0  # queues that there are
-        self._buries: set[str] = set()  # names of those that take dead letters of others
+        self._buries: set[str] | None = None  # names of queues that take dead letters of others; None: to be looked for
         self._levels = Levels(lambda values: context.event("queues", values))
         self._deadlines: Timers[Queue] = Timers()
         self._deadline_of: dict[Queue, int] = {}
@@ -105,11 +104,14 @@ class Upkeep:
         held = self._store.resident + HANDLE_WEIGHT * len(self._handles) + self._held_by_all
         self._context.ledger.own.settle(QUEUES, held)
 
+    def rules_changed(self) -> None:
+        """A queue has come or gone, which may have said where its dead letters go."""
+        self._buries = None
+
     def _look(self) -> None:
         """Note what queues with something new hold in memory, and when each is due."""
-        rules = self._settings.rules
-        if len(rules) != self._ruled:  # none of them changes
-            self._ruled, self._buries = len(rules), {one.dead_letters for one in rules.values()}
+        if self._buries is None:
+            self._buries = {one.dead_letters for one in self._settings.rules.values()}
         for queue in self._store.touched():
             held = queue.memory + queue.gathering_memory + queue.gathering_size + MEMBER_WEIGHT * len(queue.members)
             self._held_by_all += held - self._held.get(queue.name, 0)

@@ -343,8 +343,8 @@ class Interchange:
         """
         refusals: list[str | None] = []
         mine = {one.partition("/")[0] for one in self.registry.of(connection.user)}
+        told = Reply(self._router, connection, properties, ANSWER).answer
         for payload in run.payloads:
-            told = Reply(self._router, connection, properties, ANSWER).answer
             try:
                 message = mqtt.read(bytes(payload), properties, connection.version, partial(self._sender, connection.user), self.now())
                 message = replace(message, has=self._has(connection))
@@ -359,8 +359,8 @@ class Interchange:
         """Take what a client asks about messages: for each question why it is refused; None: it is not."""
         assert self._correlation is not None
         refusals: list[str | None] = []
+        told = Reply(self._router, connection, properties, ANSWER).answer
         for payload in run.payloads:
-            told = Reply(self._router, connection, properties, ANSWER).answer
             try:
                 mine = sorted({one.partition("/")[0] for one in self.registry.of(connection.user)})
                 if not mine:

@@ -19,16 +19,20 @@ from mqmesh.store.locations import store_at
 from mqmesh.store.postgresql_lease import Lease
 from mqmesh.store.postgresql_schema import Schema
 from mqmesh.store.records import Counts
-from mqmesh.store.writer import Writer
 from support.command import run as command
 from support.peers.postgres import Server, server
 from support.services import PATIENCE, wait_until
-from support.stores import content, delivery, run
+from support.storage import filled
+from support.storage.filled import RUNS, read
 
 pytestmark = pytest.mark.service
-RUNS = 400
 LONG = 100  # the run whose payload lies in pages of its own
 _schemas = count(1)
+
+
+def written(address: str) -> Any:
+    """Fill a store; its content."""
+    return filled.written(address, {LONG: bytes(range(256)) * 400})
 
 
 @pytest.fixture
@@ -52,31 +56,6 @@ def schemas(admin: psycopg.Connection[Any], address: str) -> list[str]:
     """Those that belong to the store of an address: its own, and what was set aside."""
     rows = admin.execute("SELECT nspname FROM pg_namespace ORDER BY 1").fetchall()
     return [name for (name,) in rows if name == schema_of(address) or name.startswith(f"{schema_of(address)}_")]
-
-
-def written(address: str) -> Any:
-    """Fill a store; its content."""
-    writer = Writer(store_at(address), lambda call: None, lambda ticket: None, lambda error: None)
-    writer.start()
-    for number in range(1, RUNS + 1):
-        writer.put_run(run(number, payload=bytes(range(256)) * 400 if number == LONG else b"message %d." % number))
-        writer.put_delivery(delivery("porto", number, number))
-        writer.put_delivery(delivery("lyon", number, number))
-    for number in range(50):
-        writer.put_value("sessions", b"client %d" % number, b"state %d." % number)
-    assert writer.close(60)
-    return read(address)
-
-
-def read(address: str) -> Any:
-    """A store's content, as a broker finds it: with its counts compared."""
-    store = store_at(address)
-    writer = Writer(store, lambda call: None, lambda ticket: None, lambda error: None)
-    try:
-        writer.start()
-        return content(store)
-    finally:
-        writer.close(60)
 
 
 def test_of_a_whole_store_everything_is_whole(address: str, admin: psycopg.Connection[Any]) -> None:

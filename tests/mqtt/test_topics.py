@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.mqtt.errors import MalformedPacket, PeerError
-from mqmesh.mqtt.topics import PAUSE, STEP, FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
+from mqmesh.mqtt.topics import NAMES, PAUSE, SHORT, STEP, FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
 from support.examples import examples
 
 from .strategies import filters, topics
@@ -249,6 +249,24 @@ def test_a_walk_that_finds_nothing_pauses() -> None:
 
 
 TestFilterTree = FilterTreeMachine.TestCase
+
+
+def test_names_of_levels_are_one_object_and_few_are_remembered() -> None:
+    """Whoever names ever new topics and deletes them leaves nothing behind but some short names."""
+    tree: TopicTree[int] = TopicTree()
+    tree.set("site/a/temp", 1)
+    tree.set("site/b/temp", 2)
+    one, other = (tree._root.children["site"].children[name].children for name in "ab")  # type: ignore[index, union-attr]
+    assert one is not None
+    assert other is not None
+    assert next(iter(one)) is next(iter(other))
+    for number in range(3 * NAMES):
+        tree.set(f"new/{number}/{'x' * 1000}{number}", number)
+        tree.delete(f"new/{number}/{'x' * 1000}{number}")
+    assert len(tree._names) == NAMES
+    assert max(map(len, tree._names)) <= SHORT
+
+
 TestTopicTree = TopicTreeMachine.TestCase
 TestFilterTree.settings = TestTopicTree.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 

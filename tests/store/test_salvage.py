@@ -11,11 +11,10 @@ from mqmesh.store import Kind, StoreError, lmdb, salvage
 from mqmesh.store.folder import FolderLock
 from mqmesh.store.locations import store_at
 from mqmesh.store.records import Batch, Counts
-from mqmesh.store.writer import Writer
 from support.storage.disks import set_version
-from support.stores import content, delivery, run
+from support.storage.filled import RUNS, read, written
+from support.stores import delivery, run
 
-RUNS = 400
 KINDS = ("sqlite", "lmdb")
 
 
@@ -25,31 +24,6 @@ def address_in(folder: Path, kind: str) -> str:
 
 def file_in(folder: Path, kind: str) -> Path:
     return folder / ("store.db" if kind == "sqlite" else "store/data.mdb")
-
-
-def written(address: str) -> Any:
-    """Fill a store; its content."""
-    store = store_at(address)
-    writer = Writer(store, lambda call: None, lambda ticket: None, lambda error: None)
-    writer.start()
-    for number in range(1, RUNS + 1):
-        writer.put_run(run(number, payload=b"message %d." % number))
-        writer.put_delivery(delivery("porto", number, number))
-        writer.put_delivery(delivery("lyon", number, number))
-    for number in range(50):
-        writer.put_value("sessions", b"client %d" % number, b"state %d." % number)
-    assert writer.close(60)
-    return read(address)
-
-
-def read(address: str) -> Any:
-    """A store's content, as a broker finds it: with its counts compared."""
-    store = store_at(address)
-    writer = Writer(store, lambda call: None, lambda ticket: None, lambda error: None)
-    writer.start()
-    found = content(store)
-    writer.close(60)
-    return found
 
 
 def change(file: Path, old: bytes, new: bytes) -> None:

@@ -94,3 +94,24 @@ async def test_listeners_are_told_once(tmp_path: Path, when_full: str) -> None:
             worker.send(Puback(one.packet_id, 0x80))
         rest = [json.loads(one.payload) for one in await ops.messages(2)]
         assert sorted((one["event"], one["queue"]) for one in rest) == [("dead-letters", "dead"), ("room", "orders")]
+
+
+async def test_dead_letters_of_a_queue_that_takes_the_place_of_another(tmp_path: Path) -> None:
+    """There are as many queues as before, and another one takes dead letters."""
+    rules = {"old": Rules(deliveries=1, dead_letters="dead"), "dead": Rules(), "others": Rules()}
+    async with Site(queues=QueueSettings(rules, folder=tmp_path / "queues", durability="os"), management=EVERYBODY) as site:
+        ops, shop, worker = await site.client("ops"), await site.client("shop"), await site.client("worker")
+        await ops.subscribe("$mqmesh/events/queues", qos=1)
+        shop.send(Publish("$queue/old", b"1", 1, packet_id=1))
+        await shop.expect(Puback)
+        queues = site.broker.site.queues
+        assert queues is not None
+        queues.end("old")
+        queues.begin("new", Rules(deliveries=1, dead_letters="others"), [])
+        shop.send(Publish("$queue/new", b"2", 1, packet_id=2))
+        await shop.expect(Puback)
+        await worker.subscribe("$queue/new", qos=1)
+        (one,) = await worker.messages(1, acknowledge=False)
+        worker.send(Puback(one.packet_id, 0x80))
+        said = json.loads((await ops.messages(1))[0].payload)
+        assert (said["event"], said["queue"]) == ("dead-letters", "others")
