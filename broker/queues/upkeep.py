@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ..ledger import QUEUES, SHARE
 from .archive.archiver import Archiver
 from .archive.files import missing
+from .core.levels import Levels
 from .core.timers import Timers
 from .handles import WEIGHT as HANDLE_WEIGHT
-from .levels import Levels
 
 if TYPE_CHECKING:
     import asyncio

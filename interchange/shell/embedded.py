@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...base.extras import install
 from ...base.interchange import ANSWER, EXPLAIN, INBOX, POST, PUBLISHER, QUERY, clients_of
+from ...base.process.tokens import Tokens
 from ...base.quoting import quoted
 from ...base.settings import MISSING, ConfigError
-from ...base.tokens import Tokens
 from ...broker.queues.core.rules import Rules
 from ...broker.queues.putting import said_inside
 from ...broker.queues.refused import Refused

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.batch.batch import Batch
 from ..custody.custody import Admission, Custody, Destination, Entry, size_of
+from ..custody.joins import Joins
 from ..custody.pages import Page
 from ..custody.watches import Standing, Watch, standing
 from ..view.interest import Interests
@@ -33,7 +34,6 @@ from ..wire.visited import mask_of, numbers
 from .actions import Confirmed, Returned, Unblocked
 from .core import Core
 from .framing import Framer
-from .joins import Joins
 from .own_tree import OwnTree
 from .paging import Pager
 from .shared_picks import Again, Shares

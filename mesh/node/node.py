@@ -7,8 +7,7 @@ holds no socket, clock or task; the caller passes the time as `now`.
     signalling.py    control packets (control.py), each given to the part that handles it
     membership.py    the brokers, their links (linkstate.py) and their subscriptions (interest.py)
     origin.py        this broker as origin: its tree (own_tree.py) and its frames (framing.py)
-    dispatch.py      messages in custody (custody.py) on the way to their destinations, and receipts
-    joins.py         the first receipts of destinations, which wait for each other
+    dispatch.py      messages in custody (custody.py) on the way to their destinations, and receipts (joins.py)
     shared_picks.py  which broker serves a shared subscription
     orders.py        what operators tell the whole mesh
     relay.py         this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ....base.process.tokens import Tokens
 from ....base.queues import TEMPORARY
 from ....base.quoting import quoted
-from ....base.tokens import Tokens
 from ....mesh.wire.visited import numbers
 from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason

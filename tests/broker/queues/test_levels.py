@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.levels import Levels
 from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
-from mqmesh.broker.queues.levels import Levels
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import Site

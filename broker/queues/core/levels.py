@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...base.queues import TEMPORARY
+from ....base.queues import TEMPORARY
 
 if TYPE_CHECKING:
-    from .core.queue import Queue
+    from .queue import Queue
 
 ROOM = 0.9  # of what a queue may hold: below that a full one has room again
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 import pytest
-from mqmesh.base.tokens import MANY, Tokens
+from mqmesh.base.process.tokens import MANY, Tokens
 
 
 def test_each_is_another_one_and_the_system_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:

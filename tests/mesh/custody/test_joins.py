@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from mqmesh.mesh.custody.joins import Joins
 from mqmesh.mesh.node.core import MeshConfig
-from mqmesh.mesh.node.joins import Joins
 from mqmesh.mesh.wire.control import NO_POSITION, Receipt
 from mqmesh.mesh.wire.identity import BRANCH, CAPABILITIES
 from support.models.mesh_net import Net
