@@ -8,7 +8,7 @@ the sender. Each delivery on this way is a hop, with an identifier of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -86,6 +86,8 @@ class Branch:
 
     out: its steps, the last of which is the recipient. back: those of the way back, without the sender. at: index of the step whose service
     has it. message: all of it, while services of the route are to come or see a part only; else None.
+    missing: numbers of the responses that are still to come, where its recipient gives several; of: how many. number: of the one response
+    that this branch brings back, `2/3`: each but the last has a branch of its own, whose hops begin with the response.
     code, reason: why it has failed.
     """
 
@@ -97,6 +99,9 @@ class Branch:
     message: Message | None = None
     code: str = ""
     reason: str = ""
+    missing: tuple[int, ...] = ()
+    of: int = 1
+    number: str = ""
 
     @property
     def recipient(self) -> str:
@@ -159,6 +164,7 @@ class Call:
         """How far it came, for each recipient."""
         return [
             {"recipient": one.recipient, "state": one.state.value}
+            | ({"number": one.number} if one.number else {})
             | ({} if one.state.ended else {"at": one.step.to.service})
             | ({"code": one.code} if one.code else {})
             for one in self.branches
@@ -228,6 +234,9 @@ def pack(call: Call) -> bytes:
             None if branch.message is None else pack_message(branch.message),
             branch.code,
             branch.reason,
+            branch.missing,
+            branch.of,
+            branch.number,
         ]
         for branch in call.branches
     ]
@@ -249,11 +258,16 @@ def unpack(value: bytes, check: bool = True) -> Call:
             None if message is None else unpack_message(message, check),
             code,
             reason,
+            *_numbers(*later),  # earlier releases have none
         )
-        for out, back, state, at, hops, message, code, reason in branches
+        for out, back, state, at, hops, message, code, reason, *later in branches
     ]
     identifiers = tuple(map(tuple, later[0])) if later else ()  # earlier releases have none
     return Call(id, session, _header(fields, check), created, expires, found, ended, identifiers, len(value))
+
+
+def _numbers(missing: Iterable[int] = (), of: int = 1, number: str = "") -> tuple[tuple[int, ...], int, str]:
+    return tuple(missing), of, number
 
 
 def _packed(step: Step) -> list[Any]:

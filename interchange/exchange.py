@@ -3,7 +3,8 @@
     a post              what becomes of the branch (`TABLE`)                                     who gets something
     request             a branch for each recipient; it is OUT                                   the first service of each way
     response            of a service on the way: OUT or BACK, one step on                        the next service
-                        of the recipient: BACK, or ANSWERED                                      the next service, or the sender
+                        of the recipient: BACK, or ANSWERED; of several each but the last        the next service, or the sender
+                        one has a branch of its own
     error               FAILED                                                                   the sender
     cancel              CANCELLED                                                                who has it
     acknowledge         as it was: the hop says when                                             nobody
@@ -125,6 +126,9 @@ class Routes(Protocol):
     def refuses_duplicates(self, service: str) -> bool:
         """Whether a service wants a second post with one handle refused."""
 
+    def responses(self, service: str) -> int:
+        """How many responses a service gives to a request (l. 222, 224)."""
+
     def follows(self, service: str) -> bool:
         """Whether what a service posts while it works on a message is of that message's session (l. 222)."""
 
@@ -236,7 +240,7 @@ class Exchange:
         if not session:
             session = self.ids.session(now)
         posted = replace(header, session="", call="", hop="", expires=expires)
-        call = Call(fresh.pop(0), session, posted, now, expires, [Branch(way) for way in ways], identifiers=identifiers)
+        call = Call(fresh.pop(0), session, posted, now, expires, [self._branch(way, header.kind) for way in ways], identifiers=identifiers)
         self._know(call)
         for branch in call.branches:
             self._give(call, branch, message, message.protocol, fresh, now)
@@ -244,6 +248,10 @@ class Exchange:
                 self._arrived(call, branch)
         self._keep(call, now)
         return Verdict(session, call.id)
+
+    def _branch(self, way: tuple[Step, ...], kind: Kind) -> Branch:
+        count = self._routes.responses(way[-1].to.service) if kind is Kind.REQUEST else 1
+        return Branch(way, missing=tuple(range(1, count + 1)) if count > 1 else (), of=count)
 
     def _session_of(self, header: Header, vouched: bool) -> str:
         """The session that a new call belongs to; empty: one of its own. A call that it names says which (l. 234)."""
@@ -292,9 +300,16 @@ class Exchange:
         """The service that has a branch has worked on it: the next one gets it."""
         state, hop = TABLE[branch.state, Input.ANSWER], branch.hop
         if branch.state is State.OUT and branch.at == len(branch.out) - 1:
+            number = _number(call, branch, answer.header)
             way = self._routes.back(call.header, answer, now)
             fresh = self._fresh(1, now)
-            hop.ended = now
+            branch.missing = tuple(one for one in branch.missing if one != number)
+            if branch.missing:  # more are to come: this one goes its own way
+                branch = Branch(branch.out, of=branch.of)
+                call.branches.append(branch)
+            else:
+                hop.ended = now
+            branch.number = f"{number}/{branch.of}" if number else ""
             branch.back, branch.at, branch.message = way, 0, None
             branch.state = State.BACK
             following = answer
@@ -408,6 +423,7 @@ class Exchange:
                 "sender": branch.recipient,
                 "expires": None,
                 "topic": message.header.topic or call.header.topic,
+                "number": branch.number,
             }
         if step.topic is not None:
             changes["topic"] = step.topic
@@ -421,7 +437,7 @@ class Exchange:
         hop.ended = now
         header = message.header
         changes: dict[str, Any] = {"kind": kind, "sender": branch.recipient, "expires": None, "topic": header.topic or call.header.topic}
-        changes["handle"] = call.header.handle  # the sender's own name for it
+        changes |= {"handle": call.header.handle, "number": branch.number}  # the first: the sender's own name for it
         if kind is Kind.ERROR:
             changes |= {"code": branch.code, "reason": branch.reason}
         sent = delivered(message, header, Declaration(sender), call.session, call.id, hop.id, {}, **changes)
@@ -518,3 +534,16 @@ class Exchange:
         if self._handles.get(key := (call.header.sender, call.header.handle)) is call:
             del self._handles[key]
         self._actions.append(Save(call.id, None))
+
+
+def _number(call: Call, branch: Branch, header: Header) -> int:
+    """Which of several responses this is; 0: of one. Raises Refusal."""
+    if branch.of == 1:
+        return 0
+    text = header.number.partition("/")[0]
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+    if not 1 <= number <= branch.of:
+        raise Refusal(Code.NOT_WELL_FORMED, f"number: {header.number[:40]!r}", f"give which response it is: 1 to {branch.of}")
+    if number not in branch.missing:
+        raise Refusal(Code.ALREADY_ANSWERED, f"call {call.id}: response {number} is there")
+    return number

@@ -71,6 +71,7 @@ class Header:
     expires: time at which routing ends, for a request also its response (l. 206); None: the default.
     session, call, hop: empty in a message that begins its own. Other kinds than `NEW` name the call, or the hop, that they are about.
     access: part -> who may see and change it.
+    number: of a response, where its recipient gives several: posted which one it is, `2`, delivered also of how many, `2/3`.
     code, reason: of an error, and of a response that says that the service failed; empty: it did not.
     context: variables that the invoker set, as rules see them and as a service gets them; no face lets a poster set it.
     trace: a W3C traceparent that came with the post.
@@ -88,6 +89,7 @@ class Header:
     call: str = ""
     hop: str = ""
     access: Mapping[str, Access] = field(default_factory=dict)
+    number: str = ""
     code: str = ""
     reason: str = ""
     context: Mapping[str, str] = field(default_factory=dict)
@@ -154,7 +156,7 @@ class Message:
         return replace(self, body=body, attachments=tuple(one for one in self.attachments if one.name in visible))
 
 
-_TEXTS = ("topic", "handle", "session", "call", "hop", "code", "reason", "trace")
+_TEXTS = ("topic", "handle", "session", "call", "hop", "number", "code", "reason", "trace")
 _POSTED = frozenset((*_TEXTS, "kind", "sender", "recipients", "services", "possible_duplicate", "expires", "access"))
 
 
@@ -165,7 +167,7 @@ def delivered(
 
     header: of which it has what is not said here. changes: further fields of it.
     """
-    said = {"recipients": (to,), "services": (), "handle": "", "possible_duplicate": False, "access": {}, "context": context}
+    said = {"recipients": (to,), "services": (), "handle": "", "number": "", "possible_duplicate": False, "access": {}, "context": context}
     made = replace(header, session=session, call=call, hop=hop, **{**said, **changes})
     return Message(made, message.body, message.attachments, message.has).only(to.visible)
 

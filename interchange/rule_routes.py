@@ -81,6 +81,10 @@ class RuleRoutes:
         known = self._registry().services.get(service)
         return known is None or known.refuses_duplicates
 
+    def responses(self, service: str) -> int:
+        known = self._registry().services.get(service)
+        return 1 if known is None else known.responses
+
     def follows(self, service: str) -> bool:
         known = self._registry().services.get(service)
         return known is not None and known.follows

@@ -6,6 +6,15 @@
     with Service("bank/credit", ConnectionFactory("mqtt://127.0.0.1:1883")) as bank:
         bank.serve(lambda request: "granted" if request.json()["amount"] < 1000 else "refused")
 
+A service that gives several responses to a request (`responses` in its record) yields them:
+
+    def prices(request):
+        for shelf in shelves:
+            yield shelf.prices()
+
+    for found in shop.ask("store/prices", "coffee").responses(timeout=30):
+        print(found.text)
+
 Responses come back to the instance that has asked: it is part of each handle, and the instance selects them in the service's inbox. A
 request is acknowledged when its response is, and so it is not lost whatever dies; a second response to it is refused.
 """
@@ -13,12 +22,13 @@ request is acknowledged when its response is, and so it is not lost whatever die
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Self
@@ -37,6 +47,7 @@ log = logging.getLogger("mqmesh.client")
 
 _REFUSAL = re.compile(f"{POST}[^:]*: ([a-z-]+): ")
 Content = str | bytes | Mapping[str, Any] | list[Any] | None  # others go as JSON
+Answer = Content | Iterator[Content]  # the response, or each of several
 
 
 class ServiceError(JMSError):
@@ -85,19 +96,28 @@ class Asked:
     def __init__(self, service: Service, handle: str, recipients: int) -> None:
         self._service, self._handle = service, handle
         self._left = recipients
+        self._several: dict[str, int] = {}  # recipient -> responses that are still to come, of several
         self._found: list[Delivered | ServiceError] = []
         self._done: Future[None] = Future()
 
-    def _came(self, found: Delivered | ServiceError) -> bool:
-        """An end for one recipient. Whether it was the last one."""
+    def _came(self, found: Delivered | ServiceError, header: Mapping[str, str] | None = None) -> bool:
+        """An end for one recipient, or one of its responses. header: of the message. Whether it was the last one."""
         self._found.append(found)
-        self._left -= 1
+        self._left -= self._is_last(header or {})
         if not self._left:
             self._done.set_result(None)
         return not self._left
 
+    def _is_last(self, header: Mapping[str, str]) -> bool:
+        """Whether nothing more is to come of a recipient: an error without a number ends all of its responses."""
+        _, slash, of = header.get("number", "").partition("/")
+        if not slash:
+            return True
+        self._several[header["sender"]] = left = self._several.get(header["sender"], int(of)) - 1
+        return left == 0
+
     def responses(self, timeout: float | None = None) -> list[Delivered | ServiceError]:
-        """The end for each recipient, in the order in which they came. Raises ExpiredError after `timeout` seconds."""
+        """The end, or the responses, of each recipient, in the order in which they came. Raises ExpiredError after `timeout` seconds."""
         try:
             self._done.result(timeout)
         except FutureTimeoutError:
@@ -195,17 +215,18 @@ class Service:
             error = kind(f"{found.sender}: {code}: {header.get('reason', '')}", code)
         with self._lock:
             asked = self._asked.get(header["handle"])
-            if asked is not None and asked._came(error or found):
+            if asked is not None and asked._came(error or found, header):
                 del self._asked[header["handle"]]
 
     # What it is asked
 
-    def serve(self, handler: Callable[[Delivered], Content]) -> None:
+    def serve(self, handler: Callable[[Delivered], Answer]) -> None:
         """Have a handler work requests and notifications, in a thread of its own, until `close`; call it again for more threads. It also
         serves as an in-transit service.
 
-        What the handler returns is the response. If it raises ServiceError, that is the error; any other exception is logged, and is an
-        error with the code `failed`. A notification has no response.
+        What the handler returns is the response; an iterator gives several, as many as the service's record says. If it raises
+        ServiceError, that is the error; any other exception is logged, and is an error with the code `failed`. A notification has no
+        response.
         """
         context = self._context.create_context(AckMode.CLIENT)
         consumer = context.create_consumer(self._inbox, "handle IS NULL")
@@ -213,7 +234,7 @@ class Service:
         self._serving.append((consumer, thread))
         thread.start()
 
-    def _serve(self, context: Context, consumer: MessageConsumer, handler: Callable[[Delivered], Content]) -> None:
+    def _serve(self, context: Context, consumer: MessageConsumer, handler: Callable[[Delivered], Answer]) -> None:
         while (message := consumer.receive()) is not None:
             got = Delivered(message)
             try:
@@ -230,11 +251,16 @@ class Service:
             message.acknowledge()
         context.close()
 
-    def _work(self, context: Context, got: Delivered, handler: Callable[[Delivered], Content]) -> None:
+    def _work(self, context: Context, got: Delivered, handler: Callable[[Delivered], Answer]) -> None:
         answer: Content = None
         fields: dict[str, Any] = {"kind": "response", "hop": got.header["hop"]}
         try:
-            answer = handler(got)
+            made = handler(got)
+            if isinstance(made, Iterator):
+                for number, one in enumerate(made, 1):
+                    self._post_one(context, one, number, fields)
+                return
+            answer = made
         except ServiceError as error:
             fields |= {"kind": "error", "code": error.error_code or "failed", "reason": str(error)}
         except Exception as error:
@@ -242,6 +268,14 @@ class Service:
             fields |= {"kind": "error", "code": "failed", "reason": type(error).__name__}
         if got.header["kind"] != "notification":
             self._post(context, answer, None, **fields)
+
+    def _post_one(self, context: Context, content: Content, number: int, fields: Mapping[str, Any]) -> None:
+        """One of several responses; it may be there already, if the request was given again."""
+        try:
+            self._post(context, content, None, **fields, number=str(number))
+        except ServiceError as error:
+            if error.error_code != "already-answered":
+                raise
 
     # The wire
 
@@ -298,15 +332,21 @@ class AsyncService:
         """See `Service.notify`."""
         await asyncio.to_thread(self.service.notify, recipients, body, expiry, **header)
 
-    async def serve(self, handler: Callable[[Delivered], Awaitable[Content]]) -> None:
-        """See `Service.serve`; the handler runs in this loop."""
+    async def serve(self, handler: Callable[[Delivered], Awaitable[Content] | AsyncIterator[Content]]) -> None:
+        """See `Service.serve`; the handler runs in this loop. For several responses it is an asynchronous generator."""
         loop = asyncio.get_running_loop()
 
-        async def handled(got: Delivered) -> Content:
-            return await handler(got)
+        async def handled(made: Awaitable[Content]) -> Content:
+            return await made
 
-        def work(got: Delivered) -> Content:
-            return asyncio.run_coroutine_threadsafe(handled(got), loop).result()
+        def each(made: AsyncIterator[Content]) -> Iterator[Content]:
+            with contextlib.suppress(StopAsyncIteration):
+                while True:
+                    yield asyncio.run_coroutine_threadsafe(handled(anext(made)), loop).result()
+
+        def work(got: Delivered) -> Answer:
+            made = handler(got)
+            return each(made) if isinstance(made, AsyncIterator) else asyncio.run_coroutine_threadsafe(handled(made), loop).result()
 
         await asyncio.to_thread(self.service.serve, work)
 

@@ -41,13 +41,15 @@ def _call(call: Row, begun: int) -> Iterator[str]:
     for branch in call["recipients"]:
         code = f": {branch['code']}" if branch.get("code", branch["state"]) != branch["state"] else ""
         reason = f" ({branch['reason']})" if branch.get("reason") else ""
-        yield f"    to {branch['recipient']}: {branch['state']}{code}{reason}"
+        number = f", response {branch['number']}" if "number" in branch else ""
+        yield f"    to {branch['recipient']}{number}: {branch['state']}{code}{reason}"
         yield from _hops(call, branch, begun)
 
 
 def _hops(call: Row, branch: Row, begun: int) -> Iterator[str]:
     rows: list[tuple[str, ...]] = []
-    holder = call["sender"]
+    first = next((hop["kind"] for hop in branch["hops"]), "")
+    holder = branch["recipient"] if first == "response" else call["sender"]  # one of several responses has a branch of its own
     for hop in branch["hops"]:
         came_from = str({"cancel": call["sender"], "error": branch["recipient"]}.get(hop["kind"], holder))
         holder = hop["service"]

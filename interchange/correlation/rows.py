@@ -43,7 +43,7 @@ def _branch(branch: Branch) -> dict[str, Any]:
         "route": [{"service": one.to.service, "revision": one.revision} for one in (*branch.out, *branch.back)],
         "hops": [_hop(branch, hop) for hop in branch.hops],
     }
-    return made | {key: value for key, value in (("code", branch.code), ("reason", branch.reason)) if value}
+    return made | {key: value for key, value in (("number", branch.number), ("code", branch.code), ("reason", branch.reason)) if value}
 
 
 def _hop(branch: Branch, hop: Hop) -> dict[str, Any]:

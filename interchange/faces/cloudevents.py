@@ -6,7 +6,7 @@
     type              the topic; `mqmesh` where a delivered message has none
     kind              the kind; posted without one: notification
     recipient         a service, or a JSON list of services; delivered: the one that gets it
-    session, call, hop, code, reason, traceparent        the same
+    session, call, hop, number, code, reason, traceparent        the same
     expirytime        when it expires (RFC 3339)
     datacontenttype   of the body; data and data_base64 are the body
     access, arguments, context, attachments              JSON in a text
@@ -32,7 +32,7 @@ from .envelope import Form
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 NO_TYPE = "mqmesh"  # an event has to have a type
-SAME = ("kind", "session", "call", "hop", "code", "reason", "handle")
+SAME = ("kind", "session", "call", "hop", "number", "code", "reason", "handle")
 IN_JSON = {"access": dict, "service": list, "attachments": list}
 _OPTIONAL = ("subject", "time", "dataschema", "specversion", "data", "data_base64", "datacontenttype")  # of no use here
 

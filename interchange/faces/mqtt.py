@@ -33,7 +33,7 @@ from ..refusals import Code, Refusal
 from . import envelope
 from .envelope import TRACE, Form
 
-TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "code", "reason")
+TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "number", "code", "reason")
 MANY = {"recipient": "recipients", "service": "services"}
 ONE_OF = {many: one for one, many in MANY.items()}
 DUPLICATE = "possible_duplicate"

@@ -30,9 +30,12 @@ from .wsdl import NAMESPACE, OPERATIONS
 
 ENVELOPE = "http://schemas.xmlsoap.org/soap/envelope/"
 XOP = "{http://www.w3.org/2004/08/xop/include}Include"
-TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "code", "reason")
+TEXTS = ("kind", "sender", "topic", "handle", "session", "call", "hop", "number", "code", "reason")
 DECLARED = {"recipient": "recipients", "service": "services"}
-ORDER = ("kind", "sender", "recipient", "service", "topic", "handle", "expires", "session", "call", "hop", "code", "reason", "traceparent")
+ORDER = (
+    *("kind", "sender", "recipient", "service", "topic", "handle", "expires"),
+    *("session", "call", "hop", "number", "code", "reason", "traceparent"),
+)
 LARGEST_XML = 4_194_304  # bytes of an envelope: 20 ms
 MOST_ELEMENTS = 10_000  # of a message
 _BAD = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -206,7 +209,7 @@ def posted(verdict: Mapping[str, Any]) -> bytes:
         _add(made, name, verdict.get(name))
     for one in verdict.get("came", ()):
         came = _add(made, "came")
-        for name in ("recipient", "state", "at"):
+        for name in ("recipient", "state", "number", "at"):
             _add(came, name, one.get(name))
     _add(made, "waits_for", verdict.get("waits_for"))
     return _enveloped(made)

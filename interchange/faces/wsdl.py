@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 NAMESPACE = "urn:mqmesh:interchange"
 OPERATIONS = ("post", "poll", "settle", "query")
 
-_TEXTS = ("session", "call", "hop", "code", "reason", "traceparent")
+_TEXTS = ("session", "call", "hop", "number", "code", "reason", "traceparent")
 _SCHEMA = """\
 <xsd:schema targetNamespace="{namespace}" elementFormDefault="qualified">
   <xsd:complexType name="Argument">
@@ -64,6 +64,7 @@ _SCHEMA = """\
     <xsd:sequence>
       <xsd:element name="recipient" type="xsd:string"/>
       <xsd:element name="state" type="xsd:string"/>
+      <xsd:element name="number" type="xsd:string" minOccurs="0"/>
       <xsd:element name="at" type="xsd:string" minOccurs="0"/>
     </xsd:sequence>
   </xsd:complexType>

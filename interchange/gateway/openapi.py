@@ -38,6 +38,7 @@ SHARED = {
     "session": TEXT,
     "call": TEXT,
     "hop": TEXT,
+    "number": {"type": "string", "description": "of a response, where a service gives several: 2, delivered 2/3"},
     "code": TEXT,
     "reason": TEXT,
     **PART,

@@ -16,6 +16,7 @@ needs = ["tls", "certificate"]    # what its connections have: tls, password, ce
 identifiers = {order = {json = "$.order.id"}}  # its own identifiers for messages
 limit = 100000                    # messages that it posts in a month
 sessions = "follow"               # or "own", the default: what it posts while it works on a message is of that message's session
+responses = 3                     # to each request, numbered; left out: 1
 delivery = "push"                 # or "mqtt", the default, or "poll"
 push = {url = "https://bank.example.com/in", tries = 10, interval = 60, windows = ["01:00-02:00"], zone = "Europe/Lisbon"}
 
@@ -45,6 +46,7 @@ from ..rules.routing import NEEDS, Routing, read_includes
 from ..rules.rules import EMPTY, read_script
 from .records import ANYBODY, MQTT, POLL, PUSH, Push, Registry, Service
 
+MOST_RESPONSES = 100  # to one request
 ALERTS = "/alerts"  # ends the topic of a queue's alerts
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
 _REDIRECTED = {"name": "virtual", "when": {"header": "kind", "exists": True}}  # the one rule of a virtual service
@@ -107,6 +109,7 @@ def read_service(table: Section, name: str, site: str, revision: int = 0, owner:
             revision,
             one.choice("sessions", ("own", "follow"), "own") == "follow",
             owner,
+            one.whole("responses", 1, MOST_RESPONSES) if one.has("responses") else 1,
         )
     except Refusal as refusal:
         raise one.error(re.split(r"[:.\[]", refusal.what)[0], str(refusal)) from None

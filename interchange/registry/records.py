@@ -54,6 +54,7 @@ class Service:
     limit: messages that it posts in a month, at each site; None: any number.
     revision: of its record in the directory; 0: it stands in a file.
     follows: what it posts while it works on a message is of the session of that message.
+    responses: how many it gives to a request (l. 222, 224).
     owner: whom its use is charged to: the account that has registered it; in a file, its organisation.
     """
 
@@ -73,6 +74,7 @@ class Service:
     revision: int = 0
     follows: bool = False
     owner: str = ""
+    responses: int = 1
 
     @property
     def organisation(self) -> str:

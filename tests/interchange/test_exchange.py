@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pytest
 from mqmesh.interchange.calls import State, Step, unpack
 from mqmesh.interchange.exchange import DEFAULT_EXPIRY, TABLE, TOO_LATE, Deliver, Elsewhere, Exchange, Input, Save, Verdict
@@ -15,6 +16,7 @@ from mqmesh.interchange.refusals import Code, Refusal
 
 NOW = BEGINNING + 30 * 86_400_000
 HOME = 3
+SEVERAL = {"bank/prices": 3}  # responses to a request
 
 
 class Ways:
@@ -41,6 +43,9 @@ class Ways:
 
     def refuses_duplicates(self, service: str) -> bool:
         return self.strict
+
+    def responses(self, service: str) -> int:
+        return SEVERAL.get(service, 1)
 
     def follows(self, service: str) -> bool:
         return service == "bank/follower"
@@ -479,3 +484,93 @@ def test_access_travels_over_a_restart(world: World) -> None:
     assert world.exchange.calls[verdict.call].header.access == {"body": Access(see=frozenset({"bank/credit"}))}
     world.post("response", "map/ids", b"forged", call=verdict.call)
     assert world.got("bank/credit").body.data == b"?"
+
+
+# Several responses (l. 222, 224)
+
+
+def answer(world: World, hop: str, number: str, sender: str = "bank/prices") -> Verdict:
+    return world.post("response", sender, number.encode(), hop=hop, number=number)
+
+
+def test_a_service_gives_as_many_responses_as_its_record_says(world: World) -> None:
+    verdict = ask(world, "bank/prices", "bank/credit", handle="h-1")
+    hop = world.got("bank/prices").header.hop
+    for number in ("2", "1"):
+        answer(world, hop, number)
+        got = world.got("shop/orders")
+        assert (got.header.number, got.header.handle, got.body.data) == (f"{number}/3", "h-1", number.encode())
+        assert world.refused("response", "bank/prices", hop=hop, number=number) is Code.ALREADY_ANSWERED, "it came twice"
+        world.restart()
+    assert [one.state for one in world.exchange.calls[verdict.call].branches] == [State.OUT, State.OUT, State.ANSWERED, State.ANSWERED]
+    answer(world, hop, "3")
+    assert world.got("shop/orders").header.number == "3/3"
+    assert world.refused("response", "bank/prices", hop=hop, number="3") is Code.ALREADY_ANSWERED
+    assert not world.exchange.calls[verdict.call].ended, "the other recipient has not answered"
+    world.post("response", "bank/credit", hop=world.got("bank/credit").header.hop, number="7")  # it gives one: its number says nothing
+    assert world.got("shop/orders").header.number == ""
+    assert world.exchange.calls[verdict.call].ended
+
+
+@pytest.mark.parametrize("number", ["", "0", "4", "-1", "x", "1.0", "\u0661", "9" * 200])
+def test_a_number_that_is_none_of_a_service_is_refused(world: World, number: str) -> None:
+    ask(world, "bank/prices")
+    assert world.refused("response", "bank/prices", hop=world.got("bank/prices").header.hop, number=number) is Code.NOT_WELL_FORMED
+
+
+def test_each_response_goes_its_own_way_back(world: World) -> None:
+    world.ways.backward = ("filter/names",)
+    verdict = ask(world, "bank/prices")
+    hop = world.got("bank/prices").header.hop
+    for number in "123":
+        answer(world, hop, number)
+    on_the_way = world.inboxes.pop("filter/names")
+    assert [one.header.number for one in on_the_way] == ["1/3", "2/3", "3/3"]
+    world.restart()
+    world.post("response", "filter/names", b"filtered", hop=on_the_way[2].header.hop)
+    got = world.got("shop/orders")
+    assert (got.header.number, got.header.sender, got.body.data) == ("3/3", "bank/prices", b"filtered")
+    world.post("error", "filter/names", hop=on_the_way[0].header.hop, code="no")
+    got = world.got("shop/orders")
+    assert (got.header.kind, got.header.number, got.header.code) == (Kind.ERROR, "1/3", "no")
+    world.later(DEFAULT_EXPIRY)
+    got = world.got("shop/orders")
+    assert (got.header.kind, got.header.number, got.header.code) == (Kind.ERROR, "2/3", Code.EXPIRED)
+    assert world.exchange.calls[verdict.call].ended
+
+
+def test_one_error_stands_for_all_responses_that_do_not_come(world: World) -> None:
+    verdict = ask(world, "bank/prices")
+    hop = world.got("bank/prices").header.hop
+    answer(world, hop, "1")
+    world.got("shop/orders")
+    world.post("error", "bank/prices", hop=hop, code="no")
+    assert (world.got("shop/orders").header.number, world.exchange.calls[verdict.call].ended) == ("", world.now)
+    assert world.refused("response", "bank/prices", hop=hop, number="2") is Code.ALREADY_ENDED
+
+
+def test_a_cancel_reaches_who_has_a_response_and_who_is_to_give_more(world: World) -> None:
+    world.ways.backward = ("filter/names",)
+    verdict = ask(world, "bank/prices")
+    answer(world, world.got("bank/prices").header.hop, "2")
+    world.got("filter/names")
+    came = world.post("cancel", "shop/orders", call=verdict.call).came
+    assert came == [
+        {"recipient": "bank/prices", "state": "out", "at": "bank/prices"},
+        {"recipient": "bank/prices", "state": "back", "number": "2/3", "at": "filter/names"},
+    ]
+    assert {world.got("filter/names").header.kind, world.got("bank/prices").header.kind} == {Kind.CANCEL}
+    assert "shop/orders" not in world.inboxes
+
+
+def test_a_notification_to_a_service_that_gives_several_ends_at_once(world: World) -> None:
+    verdict = world.post("notification", "shop/orders", recipients=["bank/prices"])
+    assert world.exchange.calls[verdict.call].ended
+
+
+def test_calls_of_earlier_releases_have_one_response(world: World) -> None:
+    verdict = ask(world)
+    found = msgpack.unpackb(world.rows[verdict.call])
+    found[6] = [branch[:8] for branch in found[6]]
+    (branch,) = unpack(msgpack.packb(found)).branches
+    assert (branch.missing, branch.of, branch.number) == ((), 1, "")

@@ -1,6 +1,6 @@
 """Exchanges of three homes under chance: posts, answers, cancels, crashes before and after commits, lost disks, cut links, messages that
-come twice, clocks that jump. Whatever happens: each request ends once for each recipient, nobody gets anything after the end but
-the one who cancelled is told, and no identifier is issued twice.
+come twice, clocks that jump. Whatever happens: each request ends once for each recipient, or for each response of one that gives several;
+nobody gets anything after the end but the one who cancelled is told, and no identifier is issued twice.
 
 `MQMESH_INTERCHANGE_SEEDS` says how many worlds; `make soak` takes 10,000.
 """
@@ -25,6 +25,7 @@ EACH = 100  # seeds of a test
 HOMES = (1, 2, 3)
 SERVICES = [f"site{home}/{name}" for home in HOMES for name in ("a", "b")]
 WAYS = [f"way/{name}" for name in "xy"]
+SEVERAL = {"site1/b": 2, "site2/b": 3}  # responses to a request
 
 
 class Ways:
@@ -44,6 +45,9 @@ class Ways:
 
     def refuses_duplicates(self, service: str) -> bool:
         return True
+
+    def responses(self, service: str) -> int:
+        return SEVERAL.get(service, 1)
 
     def follows(self, service: str) -> bool:
         return service.endswith("/b")
@@ -78,7 +82,7 @@ class World:
         self.held: list[tuple[str, Message]] = []  # deliveries that a service has not worked
         self.wanted: dict[str, tuple[str, set[str], Home, int]] = {}  # call -> sender, recipients, home and its life
         self.cancelled: set[str] = set()
-        self.ends: Counter[tuple[str, str]] = Counter()
+        self.ends: Counter[tuple[str, str, str]] = Counter()  # call, recipient, number of the response
         self.hops: set[str] = set()
         self.calls: set[str] = set()
         self.handles: dict[str, set[str]] = {}
@@ -131,8 +135,8 @@ class World:
             self.hops.add(header.hop)
             sender = self.wanted.get(header.call, ("",))[0]
             if header.kind in (Kind.RESPONSE, Kind.ERROR) and action.service == sender:
-                self.ends[header.call, header.sender] += 1
-                assert self.ends[header.call, header.sender] == 1, "a second end"
+                self.ends[header.call, header.sender, header.number] += 1
+                assert self.ends[header.call, header.sender, header.number] == 1, "a second end"
             else:
                 self.held.append((action.service, action.message))
                 if header.kind is not Kind.CANCEL:
@@ -204,7 +208,8 @@ class World:
         who = service if chance.random() < 0.9 else chance.choice((*SERVICES, *WAYS))
         named = {"hop": header.hop} if chance.random() < 0.7 else {"call": header.call}
         kind = chance.choice((Kind.RESPONSE, Kind.RESPONSE, Kind.RESPONSE, Kind.ERROR, Kind.ACKNOWLEDGE))
-        answer = Message(Header(kind, who, code="no" if kind is Kind.ERROR else "", **named), Part(body))
+        number = str(chance.randint(1, SEVERAL[who])) if who in SEVERAL else ""
+        answer = Message(Header(kind, who, code="no" if kind is Kind.ERROR else "", number=number, **named), Part(body))
         for _ in range(chance.choice((1, 1, 2))):
             self.post(chance.choice(HOMES), answer)
 
@@ -233,8 +238,11 @@ class World:
             if home.life != life:
                 continue  # it was lost with the disk
             for recipient in recipients:
-                ends = self.ends[call, recipient]
-                assert ends == 1 or (ends == 0 and call in self.cancelled), f"{call} to {recipient} has {ends} ends"
+                whole, of = self.ends[call, recipient, ""], SEVERAL.get(recipient, 1)
+                numbers = sum(self.ends[call, recipient, f"{number}/{of}"] for number in range(1, of + 1))
+                complete = (whole == 1 and numbers < of) if of == 1 or whole else numbers == of
+                told = f"{call} to {recipient}: {whole} ends, {numbers} of {of} responses"
+                assert complete or (not whole and call in self.cancelled), told
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))

@@ -168,7 +168,8 @@ class SoapFace:
             (refusal,) = fault.detail
             raise Refused(refusal[0].text, refusal[1].text) from None
         told = {name: answer[name] for name in ("session", "call", "waits_for") if answer[name] is not None}
-        return told | ({"came": [dict(zeep.helpers.serialize_object(one)) for one in answer["came"]]} if answer["came"] else {})
+        came = [{key: value for key, value in zeep.helpers.serialize_object(one).items() if value is not None} for one in answer["came"]]
+        return told | ({"came": came} if came else {})
 
     async def take(self) -> Got:
         (found,) = await asyncio.to_thread(self._client.service.poll, service=self._name, most=1, wait=PATIENCE)

@@ -23,6 +23,9 @@ users = ["*"]
 users = ["*"]
 [services."map/ids"]
 users = ["*"]
+[services."bank/prices"]
+users = ["*"]
+responses = 3
 [services."old/one"]
 users = ["*"]
 form = "json"

@@ -10,12 +10,13 @@ from support.interchange_site import InterchangeSite
 
 pytestmark = pytest.mark.parametrize("name", FACES)
 HTTP = 'http = "http://127.0.0.1:0"'
-SERVICES = ("shop/orders", "bank/credit", "map/ids")
+SERVICES = ("shop/orders", "bank/credit", "map/ids", "bank/prices")
+SEVERAL = {"bank/prices": "responses = 2"}
 
 
 def site_of(folder: Path, name: str) -> InterchangeSite:
     form = 'form = "json"' if name == "mqtt 3.1.1" else ""
-    services = "\n".join(f'[services."{one}"]\nusers = ["*"]\n{form}' for one in SERVICES)
+    services = "\n".join(f'[services."{one}"]\nusers = ["*"]\n{form}\n{SEVERAL.get(one, "")}' for one in SERVICES)
     return InterchangeSite(folder, services, interchange=HTTP)
 
 
@@ -60,6 +61,19 @@ async def test_an_error_ends_a_request(tmp_path: Path, name: str) -> None:
             "there is none",
             told["call"],
         )
+
+
+async def test_a_service_gives_several_responses(tmp_path: Path, name: str) -> None:
+    async with site_of(tmp_path, name) as site:
+        shop, prices = await face_of(name, site, "shop/orders"), await face_of(name, site, "bank/prices")
+        await shop.post("request", b"?", recipients=["bank/prices"])
+        hop = (await prices.take()).fields["hop"]
+        for number in ("2", "1"):
+            await prices.post("response", number.encode(), hop=hop, number=number)
+            got = await shop.take()
+            assert (got.kind, got.body, got.fields["number"]) == ("response", number.encode(), f"{number}/2")
+            with pytest.raises(Refused, match=r"^already-answered"):
+                await prices.post("response", number.encode(), hop=hop, number=number)
 
 
 async def test_a_cancel_says_how_far_it_came(tmp_path: Path, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,34 @@ async def test_asyncio(tmp_path: Path) -> None:
             await shop.notify("bank/credit", "note")
             with pytest.raises(ServiceError):
                 await shop.request("bank/none")
+
+
+async def test_several_responses(tmp_path: Path) -> None:
+    """Each comes as soon as it is there, from a generator of either kind."""
+
+    def prices(request: Delivered) -> Iterator[str]:
+        for number in range(3):
+            if request.text == "broken" and number == 1:
+                raise ServiceError("sold out", "none")
+            yield f"{request.text} {number}"
+
+    async def later_prices(request: Delivered) -> AsyncIterator[str]:
+        for content in prices(request):
+            await asyncio.sleep(0)
+            yield content
+
+    def scene() -> None:
+        with Service("bank/prices", made) as bank, Service("shop/orders", made) as shop:
+            bank.serve(prices)
+            found = shop.ask("bank/prices", "tea").responses(30)
+            assert [(one.text, one.header["number"]) for one in found] == [(f"tea {at}", f"{at + 1}/3") for at in range(3)]
+            first, error = shop.ask("bank/prices", "broken").responses(30)
+            assert (first.text, error.error_code) == ("broken 0", "none")
+
+    async with InterchangeSite(tmp_path) as site:
+        made = factory(site)
+        await asyncio.to_thread(scene)
+        async with AsyncService("bank/prices", made) as bank, AsyncService("shop/orders", made) as shop:
+            await bank.serve(later_prices)
+            asked = await asyncio.to_thread(shop.service.ask, "bank/prices", "rye")
+            assert [one.text for one in await asyncio.to_thread(asked.responses, 30)] == ["rye 0", "rye 1", "rye 2"]
