@@ -38,7 +38,8 @@ class Party(asyncio.Protocol):
             packet = decode(first, body, 5)
             if isinstance(packet, Publish):
                 self.taken(packet)
-                out.append(Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id))
+                if packet.qos:
+                    out.append(Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id))
             elif isinstance(packet, Pubrec):
                 assert packet.reason < 0x80, packet
                 out.append(Pubrel(packet.packet_id))
@@ -62,7 +63,7 @@ class Party(asyncio.Protocol):
 
     def post(self, topic: str, body: bytes, properties: dict[int, object]) -> None:
         self._number = self._number % 60_000 + 2
-        self.send(Publish(topic, body, self._qos, packet_id=self._number, properties=properties))
+        self.send(Publish(topic, body, self._qos, packet_id=self._number if self._qos else 0, properties=properties))
 
 
 async def over_interchange(
