@@ -1,8 +1,8 @@
 """The home's side of PUT: parcels from other sites go into queues, each once.
 
-A parcel leaves custody in a commit of the broker's store, and is in the queues' log after a commit of its own. Between the two it stands in
-the table of the store (`keeping.py`). After a restart the log says which parcels it has; the others are put then. If the log was the first
-to commit, custody brings the parcel once more: `put` knows it.
+A parcel leaves custody in a commit of the broker's store, and is put into the queues' log after that. Between the two it stands in the table
+of the store (`keeping.py`). After a restart the log says which of these parcels it has; the others are put then. The log never has a parcel
+that the store may lack: custody would bring it once more, maybe when its segment is gone, and nobody would know it.
 
 A queue that is full, or is not declared any more, takes no parcel: it waits in its place, in order, and other sites
 are told to send no more. If the queue has another home now, its parcels go there, under their numbers.
@@ -78,7 +78,8 @@ class Arrivals:
                 log.error("event=queue-parcel-damaged key=%s text=%s", key.hex(), error)
                 continue
             if post.parcel in known:
-                self._keeping.put_parcel(ARRIVED, key, None)
+                self.unsettled.add(key)
+                self._over.append(key)
             else:
                 self._take(Kept(key, post))
 
@@ -91,23 +92,19 @@ class Arrivals:
         if expiry is not None and expiry != post.expiry:
             post = post._replace(expiry=max(1, expiry))
             body = wire.encode(post)
-        kept = self._kept(post)
-        self._keeping.put_parcel(ARRIVED, kept.key, body)
-        self._take(kept)
+        self.keep(post, body)
 
-    def keep(self, post: wire.PutPost) -> None:
-        """A client here puts a message, in the batch of the store that is open: it is put when that is on the disk.
+    def keep(self, post: wire.PutPost, body: bytes = b"") -> None:
+        """Put messages of another site, or of a client here, in the batch of the store that is open: they are put when that is on the disk.
 
-        Before that the log must not have it: if the batch is lost, the client sends the message again, under another number.
+        Before that the log must not have them: if the batch is lost, a client sends its message again, under another number.
+        body: the post as bytes, where it came so.
         """
-        kept = self._kept(post)
-        self._keeping.put_parcel(ARRIVED, kept.key, wire.encode(post))
-        self._keeping.when_kept(partial(self._take, kept))
-
-    def _kept(self, post: wire.PutPost) -> Kept:
         self._forget()
         self._serial += 1
-        return Kept(self._serial.to_bytes(8, "big"), post)
+        kept = Kept(self._serial.to_bytes(8, "big"), post)
+        self._keeping.put_parcel(ARRIVED, kept.key, body or wire.encode(post))
+        self._keeping.when_kept(partial(self._take, kept))
 
     def _take(self, kept: Kept) -> None:
         line = self._waiting.get(kept.post.name)

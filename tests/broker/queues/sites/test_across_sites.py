@@ -493,7 +493,8 @@ async def test_parcels_go_on_to_the_home_that_the_queue_has_now_and_are_put_once
         was_home = shell(mesh.at(1)).sites
         for post in (known, fresh):
             was_home.arrivals.arrive(encode(post))
-        assert was_home.arrivals.names == ["orders"]
+        mesh.at(1).broker.context.flush()
+        await until(lambda: was_home.arrivals.names == ["orders"])
         was_home.tick()
         mesh.at(1).broker.context.flush()
         worker = await mesh.at(1).client("worker")

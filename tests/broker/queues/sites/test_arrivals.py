@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from mqmesh.broker.queues.committer import Gate
 from mqmesh.broker.queues.refused import Refused
 from mqmesh.broker.queues.sites import wire
@@ -24,8 +25,9 @@ class Slow(Keeping):
         self.waiting.append(then)
 
 
-def test_a_message_of_a_client_here_is_put_when_the_store_has_it() -> None:
-    """Else the log could have it alone after a kill, and the client's repeat would be put once more."""
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_message_is_put_when_the_store_has_it(elsewhere: bool) -> None:
+    """Else the log could have it alone after a kill, and a client's repeat, or custody's, would be put once more."""
     put: list[bytes] = []
     keeping = Slow()
 
@@ -33,10 +35,26 @@ def test_a_message_of_a_client_here_is_put_when_the_store_has_it() -> None:
         put.append(post.parcel)
 
     arrivals = Arrivals(keeping, taken)
-    arrivals.keep(PutPost(b"a", "orders", "shop", "", b"", None, [b"x"]))
+    post = PutPost(b"a" * 12, "orders", "shop", "", b"", None, [b"x"])
+    if elsewhere:
+        arrivals.arrive(wire.encode(post))
+    else:
+        arrivals.keep(post)
     assert not put
     keeping.waiting.pop()()
-    assert put == [b"a"]
+    assert put == [post.parcel]
+
+
+def test_no_segment_goes_while_the_store_has_parcels_of_an_earlier_life() -> None:
+    """The log has them, and was not there to say so. If it forgot them first, a kill before the store's commit would have them put again."""
+    keeping, heard = Slow(), list[str]()
+    arrivals = Arrivals(keeping, lambda post: Gate())
+    post = PutPost(b"1" * 12, "orders", "shop", "", b"", None, [b"x"])
+    arrivals.restore({b"\0" * 7 + b"\1": wire.encode(post)}, {post.parcel})
+    arrivals.when_settled(lambda: heard.append("settled"))
+    assert not heard
+    keeping.waiting.pop()()
+    assert heard == ["settled"]
 
 
 def test_messages_whose_commit_fails_stay_before_those_that_came_later() -> None:
@@ -74,9 +92,11 @@ def test_who_waits_for_parcels_does_not_wait_for_later_ones() -> None:
     arrivals = Arrivals(keeping, taken)
     for number in (b"1", b"2"):
         arrivals.arrive(wire.encode(PutPost(number * 12, "orders", "shop", "", b"", None, [b"x"])))
+        keeping.waiting.pop()()
     gates[0].let_go()
     arrivals.when_settled(lambda: heard.append("settled"))
     arrivals.arrive(wire.encode(PutPost(b"3" * 12, "orders", "shop", "", b"", None, [b"x"])))
+    keeping.waiting.pop()()
     keeping.waiting.pop()()  # the store has forgotten the first one
     assert not heard
     gates[1].let_go()
