@@ -1,8 +1,8 @@
 """The home's side of PUT: parcels from other sites go into queues, each once.
 
-A parcel leaves custody in a commit of the broker's store, and is put into the queues' log after that. Between the two it stands in the table
-of the store (`keeping.py`). After a restart the log says which of these parcels it has; the others are put then. The log never has a parcel
-that the store may lack: custody would bring it once more, maybe when its segment is gone, and nobody would know it.
+A parcel leaves custody in a commit of the broker's store, and is put into the queues' log after that. Between the two it stands in the
+table of the store (`keeping.py`). After a restart the log says which of these parcels it has; the others are put then. The log never has a
+parcel that the store may lack: custody would bring it once more, maybe when its segment is gone, and nobody would know it.
 
 A queue that is full, or is not declared any more, takes no parcel: it waits in its place, in order, and other sites
 are told to send no more. If the queue has another home now, its parcels go there, under their numbers.

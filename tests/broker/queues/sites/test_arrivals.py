@@ -46,7 +46,7 @@ def test_a_message_is_put_when_the_store_has_it(elsewhere: bool) -> None:
 
 
 def test_no_segment_goes_while_the_store_has_parcels_of_an_earlier_life() -> None:
-    """The log has them, and was not there to say so. If it forgot them first, a kill before the store's commit would have them put again."""
+    """The log has them, and was not there to say so. If it forgot them first, a kill would have them put again."""
     keeping, heard = Slow(), list[str]()
     arrivals = Arrivals(keeping, lambda post: Gate())
     post = PutPost(b"1" * 12, "orders", "shop", "", b"", None, [b"x"])
