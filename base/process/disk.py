@@ -24,3 +24,14 @@ def reserve(file: int, size: int) -> None:
     there = os.fstat(file).st_size
     while there < size:
         there += os.pwrite(file, bytes(min(_PIECE, size - there)), there)
+
+
+def reserve_ahead(file: int, begin: int, size: int) -> bool:
+    """Have room on the disk for `size` bytes of an open file from `begin` on, which read as zeros until they are written: whether there is."""
+    if not hasattr(os, "posix_fallocate"):
+        return False
+    try:
+        os.posix_fallocate(file, begin, size)
+    except OSError:
+        return False
+    return True

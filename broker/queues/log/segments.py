@@ -2,8 +2,9 @@
 
     segment    32 bytes of header, then frames until it is full
 
-A segment is only appended to. The last one may end in a frame that was never whole: `scan` cuts it off and says so. In the others, and
-before the last whole frame, a frame that is not what was written is damage: it is named and skipped.
+A segment is only appended to. The last one may end in zeros, which were reserved: `scan` cuts them off. It may end in a frame that was
+never whole: `scan` cuts it off and says so. In the others, and before the last whole frame, a frame that is not what was written is damage:
+it is named and skipped.
 
 What it does not know: queues, threads, where segments are (`port.py`).
 """
@@ -124,9 +125,10 @@ def scan(
     size = where.size(number) if until is None else until
     fields = where.read(number, 0, HEADER.size)
     if len(fields) < HEADER.size or fields[:8] != FILE_MAGIC or crc32(fields[:24]) != int.from_bytes(fields[24:28], "little"):
-        if size > HEADER.size or not last:
+        written = _written(where, number, 0, size) if last else size
+        if written > HEADER.size or not last:
             say(f"the first {HEADER.size} bytes are not those of a segment")
-        if size <= HEADER.size:
+        if written <= HEADER.size:
             return
     at = begin
     while at < size:
@@ -134,14 +136,14 @@ def scan(
             found = _frame_at(where, number, at, size, last, spans, puts)
         except Damaged as error:
             after = _next_frame(where, number, at + 1, size, last)
+            if after is None and last:
+                written = _written(where, number, at, size)
+                if written:
+                    say(f"cut off {written} bytes at {at} that were never confirmed: {error}")
+                where.undo(number, at)
+                return
             if after is None:
-                say(
-                    f"cut off {size - at} bytes at {at} that were never confirmed: {error}"
-                    if last
-                    else f"{size - at} bytes from {at} on cannot be read: {error}"
-                )
-                if last:
-                    where.undo(number, at)
+                say(f"{size - at} bytes from {at} on cannot be read: {error}")
                 return
             say(f"{after - at} bytes at {at} cannot be read: {error}")
             at = after
@@ -167,6 +169,17 @@ def _frame_at(
                 if len(body) != record.block.size or crc32(body) != record.crc:
                     raise Damaged("the checksum of a body is wrong")
     return found
+
+
+def _written(where: Segments, number: int, at: int, size: int) -> int:
+    """The bytes from a place on that are not the zeros of what was reserved."""
+    while at < size:
+        begin = max(at, size - STEP)
+        found = len(where.read(number, begin, size - begin).rstrip(b"\0"))
+        if found:
+            return begin + found - at
+        size = begin
+    return 0
 
 
 def _next_frame(where: Segments, number: int, at: int, size: int, bodies: bool) -> int | None:

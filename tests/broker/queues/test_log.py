@@ -67,7 +67,7 @@ def fill(store: LogStore) -> list[tuple[int, Any]]:
 
     def done() -> None:
         commit(store)
-        size = sum(path.stat().st_size for path in store.folder.glob("*.queue"))
+        size = sum(one.size for one in store.segments.values())
         truth.append((size, snapshot(store)))
 
     for name in ("a", "b", "c"):
@@ -122,7 +122,9 @@ def test_everything_is_there_again(tmp_path: Path) -> None:
     assert b"given to members 3 times" in dead[3].properties
 
 
-def test_cut_at_every_byte_nothing_confirmed_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reserved", [0, 5000], ids=["cut", "zeros"])
+def test_cut_at_every_byte_nothing_confirmed_is_lost(tmp_path: Path, reserved: int) -> None:
+    """reserved: bytes behind the cut that read as zeros."""
     store = opened(tmp_path / "whole")
     truth = fill(store)
     store.close()
@@ -133,13 +135,15 @@ def test_cut_at_every_byte_nothing_confirmed_is_lost(tmp_path: Path) -> None:
         folder = tmp_path / "cut"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        (folder / path.name).write_bytes(data[:size])
+        (folder / path.name).write_bytes(data[:size] + bytes(reserved))
         said: list[str] = []
         again = opened(folder, said, durability="os")
-        before = [one for one in truth if one[0] <= size]
+        rest = data[size : size + reserved]
+        whole = size + len(rest) - len(rest.lstrip(b"\0"))  # a frame whose last bytes are zeros is there
+        before = [one for one in truth if one[0] <= whole]
         expected = before[-1][1] if before else {}
         assert comparable(snapshot(again), expected) == comparable(expected, expected), size
-        assert bool(said) == (size not in [end for end, _ in truth] and size > 32), (size, said)
+        assert bool(said) == (whole not in [end for end, _ in truth] and whole > 32), (size, said)
         if size % 50:
             again.close()
         else:
@@ -225,6 +229,61 @@ def test_disk_full_put_is_refused_and_done_goes_on(tmp_path: Path, monkeypatch: 
     store.close()
     again = opened(tmp_path)
     assert [one[2] for one in snapshot(again)["orders"].values() if not one[1]] == [b"2", b"4"]
+
+
+def test_space_is_reserved_ahead_and_given_back(tmp_path: Path) -> None:
+    """What is reserved does not count as the log's, is cut off by the next segment and at the end, and is found after a crash."""
+    store = opened(tmp_path / "log", segment_bytes=3000)
+    queue = store.queue("orders", Rules())
+    for number in range(20):
+        queue.put([b"%0200d" % number + bytes(20)], Meta("shop"), 1)  # they end in zeros too
+        commit(store)
+    *others, last = sorted((tmp_path / "log").glob("*.queue"))
+    sizes = [one.size for _, one in sorted(store.segments.items())]
+    assert others
+    assert [path.stat().st_size for path in others] == sizes[:-1]
+    assert last.stat().st_size > 1_000_000 > sizes[-1] == store.where.size(max(store.segments))
+    assert not store.where.read(max(store.segments), sizes[-1], 100)
+    shutil.copytree(tmp_path / "log", tmp_path / "crash")
+    store.close()
+    assert last.stat().st_size == sizes[-1]
+    for folder in ("log", "crash"):
+        said: list[str] = []
+        again = opened(tmp_path / folder, said)
+        assert not said
+        assert len(snapshot(again)["orders"]) == 20
+        assert [one.size for _, one in sorted(again.segments.items())] == sizes
+        again.close()
+
+
+def test_a_segment_that_was_only_reserved_is_none(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.queue("orders", Rules()).put([b"one"], Meta("shop"), 1)
+    commit(store)
+    store.close()
+    (tmp_path / f"{2:012d}.queue").write_bytes(bytes(70_000))
+    said: list[str] = []
+    again = opened(tmp_path, said)
+    assert len(snapshot(again)["orders"]) == 1
+    assert not said
+    again.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="nothing is reserved")
+def test_where_nothing_can_be_reserved_the_log_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = opened(tmp_path)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    queue = store.queue("orders", Rules())
+    for _ in range(3):
+        queue.put([b"one"], Meta("shop"), 1)
+        assert commit(store)
+    (path,) = tmp_path.glob("*.queue")
+    assert path.stat().st_size == store.where.size(1)
+    store.close()
+    assert len(snapshot(opened(tmp_path))["orders"]) == 3
 
 
 def test_old_segments_go_when_nobody_needs_them(tmp_path: Path) -> None:
