@@ -27,7 +27,10 @@ def reserve(file: int, size: int) -> None:
 
 
 def reserve_ahead(file: int, begin: int, size: int) -> bool:
-    """Have room on the disk for `size` bytes of an open file from `begin` on, which read as zeros until they are written: whether there is."""
+    """Have room on the disk for `size` bytes of an open file from `begin` on, which read as zeros until they are written.
+
+    Returns whether there is such room.
+    """
     if not hasattr(os, "posix_fallocate"):
         return False
     try:

@@ -95,10 +95,10 @@ def find_packets(
         return None  # a single message goes into the mesh as a run: what is known of its topic is kept for runs
     block = data if position - begin == len(data) else data[begin:position]
     batch = PacketBatch(block, connection.version, first >> 1 & 3, count, connection.context.now, offsets)
-    return batch, recipients, _as_range(numbers), position
+    return batch, recipients, as_range(numbers), position
 
 
-def _as_range(numbers: list[int]) -> Numbers:
+def as_range(numbers: list[int]) -> Numbers:
     """Packet identifiers as a range where they are consecutive."""
     if not numbers:
         return range(0)

@@ -1,8 +1,8 @@
-"""Finds messages for one queue that can be put together though their properties differ.
+"""Finds messages for one queue that can be put together though their sizes and properties differ.
 
-They are PUBLISH frames of MQTT 5 in a row, of QoS 0 or 1, to one `$queue/NAME` of this broker. What ends them, or cannot be among them,
-is put by itself, with the same effect: a message with a handle or with parents, with a plan of its own, one that has something wrong, or
-sets a Topic Alias. A property test holds the two against each other.
+They are PUBLISH frames in a row, of QoS 0 or 1, to one `$queue/NAME` of this broker. What ends them, or cannot be among them, is put by
+itself, with the same effect: a message with a handle or with parents, with a plan of its own, one that has something wrong, or sets a
+Topic Alias. A property test holds the two against each other.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from ...mqtt.errors import PeerError
 from ...mqtt.length import known_length
 from ..queues.putting import PLAIN, Way, how_of
 from .accept import all_utf8
+from .find_packets import ALIKE, alike, as_range
 from .handles import handle_of
 from .properties import read_properties
 
 if TYPE_CHECKING:
+    from ..routing.publication import Numbers
     from ..site import ClientConnection
 
 FIRST = frozenset((0x30, 0x32))  # first bytes of the frames that can be put so
 KNOWN_MAX = 1024
 QUEUE = PREFIX.encode()
+
+NO_PROPERTIES = Way(0, PLAIN)  # of MQTT 3.1.1
 
 _known: dict[bytes, Way] = {}
 
@@ -36,7 +40,7 @@ class Puts:
     qos: int
     payloads: list[bytes]
     ways: list[Way]
-    numbers: list[int]
+    numbers: Numbers
     stop: int
 
     @property
@@ -51,7 +55,7 @@ def may_be_put(data: bytes, start: int) -> bool:
 
 
 def find_puts(connection: ClientConnection, data: bytes, position: int, end: int, maximum: int) -> Puts | None:
-    """The messages for one queue that begin at `position`, a whole frame of MQTT 5; None: there are none.
+    """The messages for one queue that begin at `position`, a whole frame; None: there are none.
 
     maximum: the largest packet allowed.
     """
@@ -60,7 +64,10 @@ def find_puts(connection: ClientConnection, data: bytes, position: int, end: int
     if found is None:
         return None
     queue, name, alias = found
+    version5 = connection.version == 5
     most, skip = connection.limits.packet_properties, 2 if first & 6 else 0
+    before, way = len(name) + skip, NO_PROPERTIES
+    last = same = 0
     payloads: list[bytes] = []
     ways: list[Way] = []
     numbers: list[int] = []
@@ -74,15 +81,19 @@ def find_puts(connection: ClientConnection, data: bytes, position: int, end: int
             length += (high << 7) - 128
             start += 1
         stop = start + length
-        block = start + len(name) + skip
-        if stop > end or stop - position > maximum or block >= stop or not data.startswith(name, start):
+        block = start + before
+        if stop > end or stop - position > maximum or block > stop or not data.startswith(name, start):
             break
-        way = _known.get(data[block : block + 1 + data[block]]) or _way(data, block, stop, most)
-        if way is None or way.alias != alias or (payload := block + way.length) > stop:
-            break
-        body = data[payload:stop]
-        if way.text and not all_utf8([body]):
-            break
+        body = data[block:stop]
+        if version5:
+            if not body:
+                break
+            found_way = _known.get(body[: 1 + body[0]]) or _way(data, block, stop, most)
+            if found_way is None or found_way.alias != alias or block + found_way.length > stop:
+                break
+            way, body = found_way, body[found_way.length :]
+            if way.text and not all_utf8([body]):
+                break
         if skip:
             number = data[block - 2] << 8 | data[block - 1]
             if not number:
@@ -90,8 +101,17 @@ def find_puts(connection: ClientConnection, data: bytes, position: int, end: int
             numbers.append(number)
         payloads.append(body)
         ways.append(way)
+        if length != last:
+            last, same = length, 0
+        else:
+            same += 1
+            if same == ALIKE:
+                same = 0
+                if alike(data, position, start, stop, version5):
+                    position = stop
+                    break
         position = stop
-    return Puts(queue, first >> 1 & 3, payloads, ways, numbers, position) if payloads else None
+    return Puts(queue, first >> 1 & 3, payloads, ways, as_range(numbers), position) if payloads else None
 
 
 def _goal(connection: ClientConnection, data: bytes, position: int) -> tuple[str, bytes, int] | None:
@@ -100,6 +120,8 @@ def _goal(connection: ClientConnection, data: bytes, position: int) -> tuple[str
     name = data[start : start + 2 + (data[start] << 8 | data[start + 1])]
     topic, alias, stop = name[2:], 0, start + length
     if not topic:
+        if connection.version != 5:
+            return None
         block = start + (4 if data[position] & 6 else 2)
         way = _way(data, block, stop, connection.limits.packet_properties) if block < stop else None
         if way is None or not way.alias:

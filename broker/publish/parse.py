@@ -11,6 +11,8 @@ different topics and sizes that have the same recipients.
 from __future__ import annotations
 
 import re
+import sys
+from array import array
 from struct import unpack
 from typing import TYPE_CHECKING
 
@@ -138,10 +140,10 @@ def take_packets(connection: ClientConnection, session: Session, data: bytes, po
     maximum: the largest packet allowed. Returns where they end. 0: there are none; -p: those up to p have to be taken as runs, because
     they cannot go together. Then nothing was done.
     """
+    if may_be_put(data, start) and (after := take_puts(connection, session, data, position, end, maximum)):
+        return after
     found = find_packets(connection, data, position, end, maximum)
     if found is None:
-        if connection.version == 5 and may_be_put(data, start):
-            return take_puts(connection, session, data, position, end, maximum)
         return 0
     batch, recipients, numbers, after = found
     if recipients.queue is not None:
@@ -159,7 +161,7 @@ def take_packets(connection: ClientConnection, session: Session, data: bytes, po
 
 
 def take_puts(connection: ClientConnection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:
-    """The same for messages with properties that go into one queue."""
+    """The same for messages that go into one queue, whatever their properties."""
     puts = find_puts(connection, data, position, end, maximum)
     if puts is None:
         return 0
@@ -328,7 +330,10 @@ def take_acknowledgements(connection: ClientConnection, data: bytes, position: i
 
 def take_shuffled(connection: ClientConnection, block: bytes) -> int:
     """PUBACKs in a row, in any order, as blocks of consecutive identifiers: how many bytes. It is the same to all whose turn this is."""
-    numbers = sorted([high << 8 | low for high, low in zip(block[2::4], block[3::4], strict=True)])
+    read = array("H", block)[1::2]
+    if sys.byteorder == "little":
+        read.byteswap()
+    numbers = sorted(read)
     if not numbers[0]:
         raise MalformedPacket("packet identifier 0", clause="MQTT-2.2.1-3")
     begin = end = numbers[0]

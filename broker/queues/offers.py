@@ -15,7 +15,6 @@ from typing import Any
 from ...base.queues import DELIVERIES, POSITION
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.described import DescribedBatch
-from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.session import Delivery, Observer
@@ -109,10 +108,8 @@ def offers(
                 pairs += [(POSITION, str(block.first + at))] if named else []
                 properties += encode_properties({Property.USER_PROPERTY: pairs})
             run = Run(topic, 1, False, payloads[at:stop], properties, expiry, now)
-        elif (described := block.described(at, stop)) or expiry is not None:
-            run = DescribedBatch(topic, payloads[at:stop], described or [b""] * (stop - at), 1, expiry, now)
         else:
-            run = PartsBatch([len(topic).to_bytes(2, "big") + topic] * (stop - at), payloads[at:stop], 1, now)
+            run = DescribedBatch(topic, payloads[at:stop], block.described(at, stop), 1, expiry, now)
         yield Offer(run, suffix, seat, taken.part, at)
         at = stop
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 Lot = tuple[Key, list[bytes], list[Meta]]  # messages of one block
-Line = list[Lot]  # those that differ in their expiries only, in order
-Place = tuple[Line, Key, Meta]  # of messages that are put in one way
 
 
 class Publishers:
@@ -262,26 +260,21 @@ class Publishers:
             return None
         queue, now = self._store.queues[name], self._now()
         committer, size = self._store.committer(queue), sum(map(len, payloads))
-        said = sum([len(way.how.properties) for way in ways]) + len(ways) * META_WEIGHT
+        groups = _by_way(payloads, ways)
+        said = sum([len(way.how.properties) * len(some) for way, some in groups.items()]) + len(ways) * META_WEIGHT
         if committer.store.full is not None or queue.lacks_room(len(payloads), size) or self._upkeep.no_room(size + said) is not None:
             return None
-        lots: list[Lot] = []
-        lines: dict[Key, Line] = {}
-        places: dict[Way, Place] = {}
-        for payload, way in zip(payloads, ways, strict=True):
-            place = places.get(way)
-            if place is None:
-                how = way.how
-                key = queue.key(now, b"", how.priority, how.delay, 1000 * (way.expiry or 0), None, how.revealed)
-                place = places[way] = lines.setdefault(key.line, []), key, Meta(publisher, how.properties, "", how.group)
-            line, key, meta = place
-            if not line or (line[-1][0] is not key and line[-1][0] != key):  # in turn with others of another expiry: in order
-                line.append((key, [], []))
-                lots.append(line[-1])
-            _, some, metas = line[-1]
-            some.append(payload)
-            metas.append(meta)
-        for key, some, metas in lots:
+        places = {}
+        for way in groups:
+            how = way.how
+            key = queue.key(now, b"", how.priority, how.delay, 1000 * (way.expiry or 0), None, how.revealed)
+            places[way] = key, Meta(publisher, how.properties, "", how.group)
+        if len({key.line for key, _ in places.values()}) == len(groups):  # those of each line are alike
+            for way, some in groups.items():
+                key, meta = places[way]
+                queue.put_each(key, some, [meta], now)
+            return committer.gate
+        for key, some, metas in _lots(payloads, ways, places):
             queue.put_each(key, some, metas, now)
         return committer.gate
 
@@ -314,6 +307,36 @@ class Publishers:
         except Refused:
             return False
         return True
+
+
+def _by_way(payloads: list[bytes], ways: list[Way]) -> dict[Way, list[bytes]]:
+    """The messages that are put in each way, in order."""
+    if ways.count(ways[0]) == len(ways):
+        return {ways[0]: payloads}
+    groups: dict[Way, list[bytes]] = {}
+    for payload, way in zip(payloads, ways, strict=True):
+        found = groups.get(way)
+        if found is None:
+            groups[way] = [payload]
+        else:
+            found.append(payload)
+    return groups
+
+
+def _lots(payloads: list[bytes], ways: list[Way], places: dict[Way, tuple[Key, Meta]]) -> list[Lot]:
+    """Messages block by block: those of one line stay in order."""
+    lots: list[Lot] = []
+    lines: dict[Key, list[Lot]] = {}
+    line_of = {way: lines.setdefault(key.line, []) for way, (key, _) in places.items()}
+    for payload, way in zip(payloads, ways, strict=True):
+        line, (key, meta) = line_of[way], places[way]
+        if not line or (line[-1][0] is not key and line[-1][0] != key):  # in turn with others of another expiry: in order
+            line.append((key, [], []))
+            lots.append(line[-1])
+        _, some, metas = line[-1]
+        some.append(payload)
+        metas.append(meta)
+    return lots
 
 
 def _brought(block: bytes) -> bytes:

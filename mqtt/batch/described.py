@@ -1,12 +1,14 @@
-"""Messages of one topic and one expiry, of different sizes, each with its own properties: what a queue gives of messages that have some.
+"""Messages of one topic and one expiry, of different sizes, each with its own properties or all without: what a queue gives.
 
-As with `PartsBatch` it becomes frames by one join over a flat list of parts. What stands between topic and payload (packet identifier
-and properties) is different for each message.
+As with `PartsBatch` it becomes frames by one join over a flat list of parts, and no step of it is a loop over messages in Python. What
+stands between topic and payload (packet identifier and properties) is different for each message.
 
 Invariants: no retain flag; topic and properties are validated.
 """
 
 from __future__ import annotations
+
+from operator import add
 
 from ..length import encode_length
 from .batch import Batch
@@ -14,8 +16,23 @@ from .parts import HEADLINES
 from .run import PIDS, Run
 
 
+class Blocks(dict[bytes, bytes]):
+    """Encoded properties of a message -> these and `more` behind them, with their length in front; made when first asked for."""
+
+    __slots__ = ("_more",)
+
+    def __init__(self, more: bytes) -> None:
+        super().__init__()
+        self._more = more
+
+    def __missing__(self, own: bytes) -> bytes:
+        found = own + self._more
+        found = self[own] = encode_length(len(found)) + found
+        return found
+
+
 class DescribedBatch(Batch):
-    """Messages of QoS `qos`. described: the encoded properties of each message, without their length in front."""
+    """Messages of QoS `qos`. described: the encoded properties of each message, without their length in front; empty: none has any."""
 
     __slots__ = ("_payloads", "described", "expiry", "topic")
 
@@ -51,7 +68,7 @@ class DescribedBatch(Batch):
         return self._with(indexes)
 
     def _with(self, indexes: list[int]) -> DescribedBatch:
-        payloads, described = [self._payloads[at] for at in indexes], [self.described[at] for at in indexes]
+        payloads, described = [self._payloads[at] for at in indexes], [self.described[at] for at in indexes] if self.described else []
         made = DescribedBatch(self.topic, payloads, described, self.qos, self.expiry, self.received)
         if self.mark is not None:
             made.mark = self.mark.chosen(indexes)
@@ -59,7 +76,8 @@ class DescribedBatch(Batch):
 
     def single(self, index: int) -> Run:
         """See `Batch`."""
-        made = Run(self.topic, self.qos, False, [self._payloads[index]], self.described[index], self.expiry, self.received)
+        own = self.described[index] if self.described else b""
+        made = Run(self.topic, self.qos, False, [self._payloads[index]], own, self.expiry, self.received)
         if self.mark is not None:
             made.mark = self.mark.part(index, index + 1)
         return made
@@ -77,13 +95,17 @@ class DescribedBatch(Batch):
 
     def _frames(self, version: int, first: int, numbers: list[bytes], more: bytes, start: int) -> bytes:
         """Frames of messages from `start` on, one for each packet identifier. first: their first byte."""
-        name = len(self.topic).to_bytes(2, "big") + self.topic
-        headlines, size = HEADLINES[first], len(name)
-        found: list[bytes] = []
-        for at, number in enumerate(numbers, start):
-            payload = self._payloads[at]
-            if version == 5:
-                own = self.described[at] + more
-                number += encode_length(len(own)) + own
-            found += (headlines[size + len(number) + len(payload)], name, number, payload)
+        count, name = len(numbers), len(self.topic).to_bytes(2, "big") + self.topic
+        payloads = self._payloads[start : start + count]
+        sizes = map(len, payloads)
+        between = numbers
+        if version == 5:
+            own = list(map(Blocks(more).__getitem__, self.described[start : start + count] or [b""] * count))
+            sizes = map(add, sizes, map(len, own))
+            between = list(map(add, numbers, own))
+        found = [b""] * (4 * count)
+        found[0::4] = map(HEADLINES[first].__getitem__, map((len(name) + len(numbers[0])).__add__, sizes))
+        found[1::4] = [name] * count
+        found[2::4] = between
+        found[3::4] = payloads
         return b"".join(found)

@@ -69,7 +69,7 @@ ODD: list[dict[int, Any]] = [
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> list[Any]:
+def streams(draw: st.DrawFn, version: int) -> list[Any]:
     """PUBLISH packets to a few topics, most of them to queues and with properties, with other packets between them."""
     packets: list[Any] = []
     aliases: dict[int, str] = {}
@@ -78,7 +78,8 @@ def streams(draw: st.DrawFn) -> list[Any]:
         topic = draw(st.sampled_from(TOPICS[:1] * 4 + TOPICS))
         qos = draw(st.sampled_from([1, 1, 1, 1, 0, 2]))
         usual = draw(st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=3))
-        for properties in draw(st.lists(st.sampled_from(usual * 6 + BLOCKS + ODD), min_size=1, max_size=20)):
+        for said in draw(st.lists(st.sampled_from(usual * 6 + BLOCKS + ODD), min_size=1, max_size=20)):
+            properties = said if version == 5 else {}
             name, alias = topic, properties.get(ALIAS)
             if alias and aliases.get(alias) == topic and draw(st.integers(0, 3)):
                 name = ""
@@ -95,13 +96,14 @@ def streams(draw: st.DrawFn) -> list[Any]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[list[Any], list[int]]:
-    packets = draw(streams())
-    size = sum(len(encode(packet, 5)) for packet in packets)
-    return packets, sorted({0, size, *draw(st.lists(st.integers(0, size), max_size=3))})
+def cases(draw: st.DrawFn) -> tuple[int, list[Any], list[int]]:
+    version = draw(st.sampled_from([4, 5, 5]))
+    packets = draw(streams(version))
+    size = sum(len(encode(packet, version)) for packet in packets)
+    return version, packets, sorted({0, size, *draw(st.lists(st.integers(0, size), max_size=3))})
 
 
-async def site(folder: Path, receive_maximum: int = 5000) -> tuple[Broker, Wire]:
+async def site(folder: Path, receive_maximum: int = 5000, version: int = 5) -> tuple[Broker, Wire]:
     """A broker, and a client that may publish to all topics but one."""
     rules = dict(QUEUES, closed=Rules())
     queues = QueueSettings(rules, {"slow": ["a", "b"]}, checks={"checked": Checks(largest=100, checksum="optional")}, folder=folder)
@@ -112,7 +114,7 @@ async def site(folder: Path, receive_maximum: int = 5000) -> tuple[Broker, Wire]
     broker = Broker(BrokerConfig(listen=[], limits=limits, queues=queues, access=access))
     broker.context.turns.clock = lambda: 0.0
     await broker.start()
-    return broker, Wire(broker, 5).connect("p", topic_alias_maximum=5)
+    return broker, Wire(broker, version).connect("p", **({"topic_alias_maximum": 5} if version == 5 else {}))
 
 
 async def left(broker: Broker) -> dict[str, Any]:
@@ -134,14 +136,14 @@ async def left(broker: Broker) -> dict[str, Any]:
     return found
 
 
-async def compare(packets: list[Any], cuts: list[int], folder: Path) -> None:
-    single, alone = await site(folder / "single")
-    chunked, publisher = await site(folder / "chunked")
+async def compare(version: int, packets: list[Any], cuts: list[int], folder: Path) -> None:
+    single, alone = await site(folder / "single", version=version)
+    chunked, publisher = await site(folder / "chunked", version=version)
     with mock.patch.object(Committer, "begin"):  # all is one commit
         with mock.patch.object(parse, "PLAIN", frozenset()):
             for packet in packets:
                 alone.send(packet)
-        stream = b"".join(encode(packet, 5) for packet in packets)
+        stream = b"".join(encode(packet, version) for packet in packets)
         # what has no room is refused by the run or the batch of frames: here each frame is a run, and there are no other batches
         single_frames = mock.patch.object(parse, "_run_end", lambda data, position, topic_end, payload, stop, qos: stop)
         with single_frames, mock.patch.object(parse, "find_packets", return_value=None):
