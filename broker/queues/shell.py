@@ -25,6 +25,7 @@ from ...base.selector.selector import SelectorError
 from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
+from ..auth.identifiers import identifier_of
 from .answers import Answers
 from .committer import Waiting
 from .core.queue import Queue
@@ -378,18 +379,19 @@ class Queues:
 
     def _take_seat(self, place: Place, name: str, qos: int, suffix: bytes) -> None:
         session, queue = place.session, self.queue_here(name)
-        subscribed = session.subscriptions.get(PREFIX + name)
-        pulls = subscribed is None and PREFIX + name + ALERTS in session.subscriptions
-        if pulls:
-            subscribed = session.subscriptions[PREFIX + name + ALERTS]
+        subscribed, alerts = session.subscriptions.get(PREFIX + name), session.subscriptions.get(PREFIX + name + ALERTS)
+        pulls = subscribed is None and alerts is not None
+        subscribed = subscribed or alerts
         selector, key = (subscribed.selector, subscribed.key) if subscribed is not None else ("", "")
         seat: Sitting
         if queue is None:
             seat = self.sites.seat(place, name, qos, suffix, pulls, selector, key)
         else:
-            queue.subscribe(session.client_id, session.expiry == 0)
-            self.sites.came_here(name, session.client_id)
-            seat = (PullSeat if pulls else Seat)(place, queue, queue.member(session.client_id), qos, suffix, selector)
+            client = identifier_of(session.client_id)
+            if client == session.client_id:  # a session on its way to another site is no subscriber: its client is one there
+                queue.subscribe(client, session.expiry == 0)
+                self.sites.came_here(name, client)
+            seat = (PullSeat if pulls else Seat)(place, queue, queue.member(client), qos, suffix, selector)
         place.seats[name] = seat
         if session.connection is not None:
             self._sit(seat)

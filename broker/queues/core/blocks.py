@@ -320,12 +320,13 @@ class Block:
     metas, which: what their publishers said of them, and for each message which of these; None: the first. lengths: of the payloads.
     payloads: None: they are in the log only, at `place`. left: messages of parts that are not at an end.
     unusable: what a subscriber could not use: (number of the part, index). withdrawn, hidden: indexes that are UNAVAILABLE, or still PUT.
-    priorities: of messages with one of their own, by index.
+    priorities: of messages with one of their own, by index. departed: subscribers at their PUT that left before they had positions.
     """
 
     __slots__ = (
         "at",
         "count",
+        "departed",
         "first",
         "grouped",
         "hidden",
@@ -363,6 +364,7 @@ class Block:
         self.withdrawn: set[int] | None = None
         self.hidden: set[int] | None = None
         self.priorities: dict[int, int] | None = None
+        self.departed: set[str] | None = None
 
     def add(self, payloads: list[bytes], metas: list[Meta]) -> int:
         """More messages: the index of the first. metas: what was said of each; one: of all."""

@@ -128,10 +128,11 @@ class Queue(Stock):
         self.changed.append((name, OFF))
         self.filled += self.opened.values()  # what is put from now on has positions of its own
         self.opened.clear()
-        end = self.next + sum([block.count for block in self.filled])
+        for block in self.filled:
+            block.departed = (block.departed or set()) | {name}
         if self.gathering:
-            self.left[name] = end
-        return self.expire_left(name, end, now)
+            self.left[name] = self.next
+        return self.expire_left(name, self.next, now)
 
     # ---- put
 
@@ -275,7 +276,7 @@ class Queue(Stock):
         self.gathered(block)
         self.add(block, now)
         self.counts["put"] += block.count
-        if self.left:
+        if self.left or block.departed:
             self.expire_gathered(block, now)
         if self.rules.when_full != REFUSE:
             self._make_room(now)

@@ -88,7 +88,7 @@ class Stock:
     """What a queue has. See `Queue`. names: of members, by number. named_in: the last segment of the log that says so.
 
     subscribers: with whether they are none any more when their connections end. left: those that are none any more, and the position before
-    which messages expire that were put for them alone and are not committed yet.
+    which messages expire that were put for them alone and whose commit is awaited; what has no position yet says so itself (`departed`).
 
     For whoever gives messages to members, who takes them out. fresh: lanes in which something may be taken that could not before. eased:
     members that have less than before, or for whom alone there is something. looks: how many messages are looked at for those with
@@ -503,9 +503,12 @@ class Stock:
 
     def expire_gathered(self, block: Block, now: int) -> None:
         """A block is kept: who was a subscriber at its PUT may have left since."""
-        self.left = {name: end for name, end in self.left.items() if block.first < end}
+        left = {name for name, end in self.left.items() if block.first < end} | (block.departed or set())
+        if not block.key.early:  # these are committed in the order of their positions
+            self.left = {name: end for name, end in self.left.items() if block.first < end}
+        block.departed = None
         for part in block.parts:
-            if any(part.lane.group == {name} for name in self.left):
+            if any(part.lane.group == {name} for name in left):
                 self.expire_part(part, 0, block.count, now)
 
     def expire_all_left(self, now: int) -> None:

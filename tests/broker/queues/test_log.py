@@ -447,6 +447,28 @@ def test_it_says_whose_sessions_end_with_their_connections(tmp_path: Path) -> No
     assert opened(tmp_path).queues["orders"].subscribers == {"a": True, "b": False, "c": False, "d": True}
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_what_was_put_for_a_subscriber_that_left_expires_whatever_members_get_before_the_commit(tmp_path: Path, busy: bool) -> None:
+    """What members get at once has a position before what was put earlier, and waits for its commit."""
+    store = opened(tmp_path)
+    queue = store.queue("orders", RULES["orders"])
+    for name in "ab":
+        queue.subscribe(name)
+    queue.put([b"1", b"2"], Meta("shop"), 1, plan=plan_of("all"))
+    batch = store.gather(1) if busy else None
+    queue.put([b"3", b"4"], Meta("shop"), 1, plan=plan_of("all"))
+    for _ in queue.unsubscribe("a", 1):
+        pass
+    queue.put([b"5", b"6", b"7"], Meta("shop"), 1, plan=plan_of("all"), early=True)
+    queue.give_early(1)
+    if batch is not None:
+        store.write(batch)
+        store.applied(batch, 1)
+    commit(store)
+    assert (queue.waiting_for(queue.member("a")), queue.waiting_for(queue.member("b"))) == (0, 7)
+    store.close()
+
+
 def test_what_is_left_of_a_subscriber_expires_after_a_crash_and_is_written(tmp_path: Path) -> None:
     store = opened(tmp_path)
     queue = store.queue("orders", RULES["orders"])

@@ -17,6 +17,7 @@ from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
 from mqmesh.broker.queues.sites.fleeting import Fleeting
 from mqmesh.broker.queues.sites.wire import HomesPost, JoinPost, LeavePost, decode_join, encode
+from mqmesh.mqtt.packets import Subscription
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
 
@@ -297,6 +298,18 @@ async def test_a_session_on_its_way_to_another_site_is_no_member(tmp_path: Path,
         seat._post = lambda name, kind, body: posts.append(kind)
         lives(home, 2, 1, far=False)
         assert (seat.token is not None, len(posts)) == (joins, joins)
+
+
+async def test_a_session_on_its_way_is_no_subscriber_after_a_restart(tmp_path: Path) -> None:
+    """Its client is one at the other site, or none; under the name of the session it would be another one, for whom messages wait."""
+    async with mesh(tmp_path, "roam") as (home,):
+        queues = shell(home)
+        for client in ("c", "\0leaving.5.2.d"):
+            session, _ = home.broker.site.sessions.open(client, False, 60.0)
+            session.subscriptions["$queue/news"] = Subscription("$queue/news", 1)
+            queues.subscribed(session, "$queue/news", 1, 0)
+        assert list(news(home).subscribers) == ["c"]
+        assert "d" in news(home).members, "it is the client's seat if the session comes back"
 
 
 async def test_a_site_that_is_only_away_may_still_have_its_clients(tmp_path: Path) -> None:
