@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from mqmesh.cli.demo import ring
 from support import examples, schedule
 from support.brokers import RunningBroker, running_broker
+from support.hashes import cheap_hashes
 from support.peers.rabbitmq import RabbitMQ, running_rabbitmq
 from support.services import part_of
 
@@ -30,6 +31,7 @@ settings.load_profile("mqmesh")
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the processes that tests start would compile the package anew
+    cheap_hashes()
     ring.PORTS = part_of(range(15_000, 20_000))  # the demo, which runs as a process, has those above
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear it either
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,6 +12,7 @@ from pathlib import Path
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from ...base.logins import hash_of_nobody
 from .mosquitto_hash import MosquittoHash
 
 LONGEST_NAME = 255
@@ -40,7 +41,8 @@ def hashed(password: bytes) -> str:
     return _hasher.hash(password)
 
 
-NOBODY = _hasher.hash(b"nobody")  # compared when there is no such user: it must take as long
+# Compared when there is no such user: it must take as long.
+NOBODY = hash_of_nobody(_hasher.memory_cost, _hasher.time_cost, _hasher.parallelism)
 
 
 def is_argon2(hash_: str) -> bool:

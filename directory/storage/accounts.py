@@ -13,6 +13,7 @@ import secrets
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from ...base.logins import hash_of_nobody
 from .errors import DirectoryError
 from .login_turns import TooMany
 from .rows import NODE, Records
@@ -23,7 +24,8 @@ TOKEN_LIFE = 3600.0  # seconds
 _LONGEST = 1024  # characters of a secret
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 _hasher = PasswordHasher()
-_nobody = _hasher.hash("nobody")  # compared when there is no such account: it must take as long
+# Compared when there is no such account: it must take as long.
+_nobody = hash_of_nobody(_hasher.memory_cost, _hasher.time_cost, _hasher.parallelism)
 
 
 def add_account(store: Store, name: str, organisation: str, secret: str | None = None, *, interchange: bool = False) -> str:

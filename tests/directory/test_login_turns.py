@@ -10,6 +10,7 @@ from mqmesh.directory.storage import accounts
 from mqmesh.directory.storage.errors import DirectoryError
 from mqmesh.directory.storage.login_turns import LoginTurns, TooMany
 from mqmesh.directory.storage.store import Store
+from support.hashes import real_hashes
 from support.services import PATIENCE
 
 
@@ -95,3 +96,9 @@ def test_what_was_right_is_remembered_until_the_secret_changes(tmp_path: Path, m
     with pytest.raises(DirectoryError, match="no account has this name and secret"):
         accounts.draw_token(store, "alice", secret, "10.0.0.1")
     assert accounts.draw_token(store, "alice", other, "10.0.0.1")
+
+
+def test_what_a_secret_costs() -> None:
+    with real_hashes():
+        assert accounts._hasher.hash("secret").startswith("$argon2id$v=19$m=65536,t=3,p=4$")
+    assert accounts._nobody.startswith("$argon2id$v=19$m=65536,t=3,p=4$"), "an unknown name takes as long"

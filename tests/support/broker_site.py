@@ -57,6 +57,8 @@ P = TypeVar("P")
 
 
 TURN = 0.002  # seconds that a turn of the loop counts for at most
+AT_ONCE = 50  # turns in which `until` looks each time
+LOOK = 0.001  # seconds between two looks after them
 
 
 class _Attentive(selectors.DefaultSelector):
@@ -85,10 +87,12 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something holds that nobody announces."""
+    """Let the loop run until something holds that nobody announces. Mostly that is a few turns away; after them it looks now and then."""
     async with asyncio.timeout(TIMEOUT):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        turns = 0
+        while not condition():
+            await asyncio.sleep(0 if turns < AT_ONCE else LOOK)
+            turns += 1
 
 
 class Closed(AssertionError):
