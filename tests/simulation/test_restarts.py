@@ -11,8 +11,8 @@ import pytest
 
 from .scenario import RESTARTS, Scenario
 
-SEEDS = int(os.environ.get("MQMESH_SEEDS", "40"))
-SLICE = 20  # seeds in one test
+SEEDS = int(os.environ.get("MQMESH_SEEDS", "10"))
+SLICE = 10  # seeds in one test
 
 
 class Restarts(Scenario):

@@ -1,4 +1,4 @@
-"""Many seeds of the simulation: `MQMESH_SEEDS` says how many (40; 2000 in `make soak`).
+"""Many seeds of the simulation: `MQMESH_SEEDS` says how many (20; 2000 in `make soak`).
 
 A failing one names the command that repeats it.
 """
@@ -12,7 +12,7 @@ import pytest
 from .__main__ import mode_of
 from .scenario import Scenario
 
-SEEDS = int(os.environ.get("MQMESH_SEEDS", "40"))
+SEEDS = int(os.environ.get("MQMESH_SEEDS", "20"))
 SLICE = 20  # seeds in one test
 
 # Seeds that once failed. Each rule that they changed also has a test of its own in tests/mesh, because what a seed

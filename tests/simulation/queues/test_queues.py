@@ -8,8 +8,8 @@ import pytest
 
 from ..seeds import run_seeds
 
-SEEDS = int(os.environ.get("MQMESH_QUEUE_SEEDS", "30"))
-SLICE = 10
+SEEDS = int(os.environ.get("MQMESH_QUEUE_SEEDS", "12"))
+SLICE = 6
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, SLICE))
