@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from mqmesh.cli.demo import ring
-from support import examples, schedule
+from support import examples, schedule, warm_starts
 from support.brokers import RunningBroker, running_broker
 from support.hashes import cheap_hashes
 from support.peers.rabbitmq import RabbitMQ, running_rabbitmq
@@ -32,12 +32,14 @@ settings.load_profile("mqmesh")
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the processes that tests start would compile the package anew
     cheap_hashes()
+    warm_starts.install()
     ring.PORTS = part_of(range(15_000, 20_000))  # the demo, which runs as a process, has those above
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear it either
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes more than a few seconds; left out of `make quick`")
     config.addinivalue_line("markers", "direct(reason): of the client's tests, not through a metabroker")
     config.addinivalue_line("markers", "service: talks to a real third-party broker or client; left out of `make quick`")
+    config.addinivalue_line("markers", "cold: what it starts has a true start of the interpreter (support/warm_starts.py)")
     config.addinivalue_line("markers", "keeps: looks for what is lost, repeated or out of order; its first failure counts")
 
 
@@ -64,6 +66,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return schedule.group(nodeid.split("::", 1)[0].removeprefix("tests/"))
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+COLD = {"benchmarks", "documents", "packaging", "walks"}  # folders: of figures, and of what a user installs and types
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """Processes of `mqmesh` that the test and its fixtures start are clones, unless it wants true starts."""
+    folder = item.path.relative_to(HERE).parts[0]
+    warm_starts.enabled = folder not in COLD and item.get_closest_marker("cold") is None
+    return (yield)
 
 
 FIRST_COUNTS = {"contract", "faults", "fuzz", "mesh", "mqtt", "simulation"}

@@ -10,7 +10,7 @@ from support.scenes import assert_clean
 
 from benchmarks.trials.away import run  # behind scenes, which makes `benchmarks` known
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cold]  # it looks at the broker's memory
 
 
 def test_all_that_waited_arrives(tmp_path: Path) -> None:
