@@ -33,6 +33,7 @@ from mqmesh.mesh.wire.identity import CAPABILITIES, LIFE_BYTES, Identity
 from mqmesh.mqtt.batch.run import Run
 
 TOPIC = b"all"
+TURN = 0.0002  # virtual seconds of a turn of a broker's loop, which takes what has come in it, and writes to each link once
 SETTLED = 10.0  # virtual seconds without a byte after which an event is over
 
 
@@ -64,8 +65,9 @@ class Cost:
         return self.origins * self.brokers * math.log2(self.brokers)
 
 
-def _identity(number: int) -> Identity:
-    return Identity("m", f"b{number}", number, UUID(int=number), 1, b"", number.to_bytes(LIFE_BYTES, "big"), CAPABILITIES)
+def _turn(at: float) -> float:
+    """When the next turn from this moment on begins."""
+    return (math.floor(at / TURN) + 1) * TURN
 
 
 class Mesh:
@@ -157,19 +159,25 @@ class Mesh:
 
     def run(self, until: float) -> None:
         """Carry bytes and call timers until nothing is under way for `SETTLED` seconds, or that time has come."""
-        while self._flying and self._flying[0][0] <= min(until, self.last + SETTLED):
-            self.now, _, number, link, data = heapq.heappop(self._flying)
-            node = self.nodes[number]
-            if link:
-                if (link, number) in self._delay:
+        flying = self._flying
+        while flying and flying[0][0] <= min(until, self.last + SETTLED):
+            self.now = flying[0][0]
+            busy: dict[int, None] = {}  # brokers that have a turn now
+            while flying and flying[0][0] == self.now:
+                _, _, number, link, data = heapq.heappop(flying)
+                if link:
+                    if (link, number) not in self._delay:
+                        continue
                     self.last = self.now
-                    node.receive(link, data, self.now)
-            elif self._timers.get(number) == self.now:
-                del self._timers[number]
-                node.handle_timer(self.now)
-            else:
-                continue
-            self._act(number)
+                    self.nodes[number].receive(link, data, self.now)
+                elif self._timers.get(number) == self.now:
+                    del self._timers[number]
+                    self.nodes[number].handle_timer(self.now)
+                else:
+                    continue
+                busy[number] = None
+            for number in busy:
+                self._act(number)
 
     def informed(self) -> int:
         """How many brokers do not know yet of all others how to reach them and what they want."""
@@ -178,11 +186,15 @@ class Mesh:
     def _act(self, number: int) -> None:
         node = self.nodes[number]
         out: dict[int, list[bytes | bytearray]] = {}
-        while actions := node.take():
+        more = True  # as in the shell: what is only sent changes nothing
+        while more and node.stirred and (actions := node.take()):
+            more = False
             for action in actions:
                 if isinstance(action, Send):
                     out.setdefault(action.link, []).append(action.data)
-                elif isinstance(action, Deliver):
+                    continue
+                more = True
+                if isinstance(action, Deliver):
                     self.got.update((number, payload) for payload in action.run.payloads)
                     self.last = self.now
                     if action.token is not None:
@@ -193,10 +205,10 @@ class Mesh:
                 data = b"".join(parts)
                 self.bytes += len(data)
                 self.writes += 1
-                heapq.heappush(self._flying, (self.now + delay, next(self._order), link, number, data))
+                heapq.heappush(self._flying, (_turn(self.now + delay), next(self._order), link, number, data))
         due = node.next_deadline()
-        if due is not None and due != self._timers.get(number):
-            self._timers[number] = due = max(due, self.now)
+        if due is not None and (due := max(_turn(due), self.now)) != self._timers.get(number):
+            self._timers[number] = due
             heapq.heappush(self._flying, (due, next(self._order), number, 0, b""))
 
 

@@ -52,14 +52,18 @@ class Fence:
 
     def tell(self, end: LinkEnd, records: Iterable[LinkRecord | InterestUpdate]) -> None:
         """Say the lives that link records or interest belong to, before they go to a peer."""
-        found = [self._lives.life_at(record.number, record.uuid, record.epoch) for record in records]
-        self._send(end, [life for life in dict.fromkeys(found) if life is not None])
+        self._send(end, self._lives_of(records))
 
     def tell_all(self, records: Iterable[LinkRecord | InterestUpdate], but: int) -> None:
         """The same, to all neighbours but one."""
+        lives = self._lives_of(records)
         for end in self._core.links.values():
             if end.id != but and not end.twin:
-                self.tell(end, records)
+                self._send(end, lives)
+
+    def _lives_of(self, records: Iterable[LinkRecord | InterestUpdate]) -> list[Life]:
+        found = [self._lives.life_at(record.number, record.uuid, record.epoch) for record in records]
+        return [life for life in dict.fromkeys(found) if life is not None]
 
     def _flood(self, lives: list[Life], but: int | None = None) -> None:
         for end in self._core.links.values():
@@ -98,7 +102,8 @@ class Fence:
                 self._tell_new(new, end)
 
     def _tell_new(self, new: list[Life], source: LinkEnd) -> None:
-        self._members.states.judge_anew()
+        if self._members.states.twins or any(self._lives.several(said) for said in new):  # a lone life of its UUID changes nothing
+            self._members.states.judge_anew()
         self._flood(new, but=source.id)
         for said in new:
             if self._of_own(said) and not self._core.fenced:

@@ -36,6 +36,7 @@ from .fence import Fence
 from .own_tree import OwnTree
 
 NAMED = 1000  # refused keys that are remembered, so that each is said once
+LINKS_PAUSE = 0.01  # seconds between two records of links that have come
 _NO_VERSION = 2**64 - 1  # in a summary: nothing is known of this broker's interest
 
 
@@ -58,6 +59,8 @@ class Membership:
         self.own = InterestSet(core.identity.epoch)
         self._pending: dict[tuple[str, str | None], int | None] = {}  # own interest not yet said
         self._sequence = 0  # of the own link record
+        self._said = float("-inf")  # when it was said last because a link had come
+        self._unsaid = False  # links have come since
         self._live = states.live
         self._names: dict[int, str] = {}  # of the live ones, to name one that is lost
         self.holders: dict[int, Identity] = {}
@@ -67,7 +70,8 @@ class Membership:
         self._forgotten: set[Key] = set()
         self._named: set[tuple[int, bytes]] = set()  # (number, key) that an event has named
         self._seal_interest()
-        # all that are known, reachable or not, and those of them that a policy leads to
+        self._told_known = False
+        # who is known now, reachable or not, beside those that were named before, and all that a policy leads to
         self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
         self.on_forgotten: Callable[[int], None] = lambda number: None
         self.on_went: Callable[[int], None] = lambda went: None  # a set of brokers is out of reach
@@ -91,6 +95,7 @@ class Membership:
     def say_links(self) -> None:
         """A new record of the own links, to all neighbours."""
         core = self._core
+        self._unsaid = False
         self._sequence += 1
         entries = tuple(_entry(end) for end in core.links.values() if end.synced and not end.twin and not end.second)
         me = core.identity
@@ -99,6 +104,21 @@ class Membership:
             record = record._replace(seal=core.keys.seal("linkstate", *record.said()))
         self.states.offer(record)
         core.flood("linkstate", [record])
+
+    def _gained(self) -> None:
+        """A link may be used. Of links that come up in one moment only the first is said at once, the others together: each record goes
+        to all brokers. A link that is lost is said at once; so is one where two claim a number or an identity, which others must not
+        hear of long before they can reach both."""
+        if self._core.now >= self._said + LINKS_PAUSE or self.states.crowded or self.states.twins:
+            self._said = self._core.now
+            self.say_links()
+        else:
+            self._unsaid = True
+
+    def flush_links(self) -> None:
+        """Say the links that have waited long enough."""
+        if self._unsaid:
+            self._gained()
 
     def _raise_epoch(self, above: int) -> None:
         """An earlier life of this number is ahead: go above it before anything else is published."""
@@ -220,12 +240,12 @@ class Membership:
         """The peer has said all: the link may be used."""
         if not end.synced:
             end.synced = True
-            self.say_links()
+            self._gained()
 
     # ---- flooding
 
-    def on_linkstate(self, end: LinkEnd, records: tuple[LinkRecord, ...]) -> None:
-        """Keep and pass on what is new."""
+    def on_linkstate(self, end: LinkEnd, records: tuple[LinkRecord, ...]) -> bool:
+        """Keep and pass on what is new; whether something was."""
         core = self._core
         new = []
         try:
@@ -246,6 +266,7 @@ class Membership:
             if new:
                 self.fence.tell_all(new, but=end.id)
                 core.flood("linkstate", new, but=end.id)
+        return bool(new)
 
     def on_life(self, end: LinkEnd, lives: tuple[Life, ...]) -> None:
         """Which lives of brokers there are."""
@@ -422,11 +443,12 @@ class Membership:
         if news is None:
             return
         self._conflicts()
-        for number in self.holders.keys() - states.holders.keys():
-            del self.holders[number]
         for number in news:
             record = states.holders[number]
             self.holders[number] = Identity(core.identity.mesh, record.name, number, UUID(bytes=record.uuid), record.epoch)
+        if len(self.holders) > len(states.holders):
+            for number in self.holders.keys() - states.holders.keys():
+                del self.holders[number]
         self._activate(news)
         moved = bool(states.policies or self._zones.of) and self._zones.refresh(states.paths, states.policies)
         if moved:
@@ -440,7 +462,9 @@ class Membership:
         self._stay_ahead()
         self._tree.shape_changed()
         if news or moved:
-            self.on_known(self.interests.active, self._zones.of)
+            whole = moved or not self._told_known
+            self._told_known = True
+            self.on_known(self.interests.active if whole else news, self._zones.of)
 
     def _conflicts(self) -> None:
         """Name each pair of reachable brokers with one number once; close links to those that came later."""
@@ -527,7 +551,9 @@ class Membership:
     # ---- absence
 
     def next_deadline(self) -> float | None:
-        """When the next absent broker is forgotten."""
+        """When links are said, or the next absent broker is forgotten."""
+        if self._unsaid:
+            return self._said + LINKS_PAUSE
         if not self._absent:
             return None
         core = self._core

@@ -553,6 +553,7 @@ class Node:
         """What the shell must do since the last call, in order. Call it after each call or batch of calls."""
         core, interests = self._core, self._interests
         core.stirred = False
+        self._members.flush_links()
         self._members.refresh()
         self._members.flush_interest()
         self._dispatch.flush()

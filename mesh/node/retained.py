@@ -119,8 +119,11 @@ class RetainedMessages:
         self.collect()
 
     def members(self, numbers: Iterable[int], behind: Iterable[int]) -> None:
-        """These brokers are known. behind: to these a policy leads, they say nothing but messages: deletions do not wait for them."""
-        self.sync.set_members(self.sync.members.union(numbers).difference(behind))
+        """These brokers are known too. behind: to these a policy leads, they say nothing but messages: deletions do not wait for them."""
+        known = self.sync.members
+        come, gone = {number for number in numbers if number not in known}.difference(behind), known.intersection(behind)
+        if come or gone:
+            self.sync.set_members((known | come) - gone)
 
     def forget(self, number: int) -> None:
         """A broker is given up: deletions do not wait for it."""

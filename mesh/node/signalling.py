@@ -27,6 +27,8 @@ from .relay import Relay
 from .retained import KIND as RETAINED
 from .retained import RetainedMessages
 
+FLOODED = ("linkstate", "interest", "life")
+KEPT, LONGEST_KEPT = 1000, 1000  # packets of these kinds that are known again, and their bytes
 SAID_TO_ALL = ("life", "summary", "synced", "linkstate", "interest", "want")  # what a link that is not used carries
 
 
@@ -49,6 +51,7 @@ class Signalling:
         self._relay = relay
         self._dispatch = dispatch
         self._retained = retained
+        self._heard: dict[tuple[str, bytes], Any] = {}  # packets that were flooded, as they came -> what they say
         self._handlers: dict[str, Callable[[LinkEnd, Any], None]] = {
             "summary": members.on_summary,
             "synced": self._on_synced,
@@ -84,10 +87,21 @@ class Signalling:
         if tree is not None:
             self._on_open(end, tree)
             return stop
-        body = decode(kind, data[topic_end + 1 : stop])
+        body = self._read(kind, data[topic_end + 1 : stop])
         if body is not None:
             self._handlers[kind](end, body)
         return stop
+
+    def _read(self, kind: str, payload: bytes) -> Any:
+        """The body of a packet. What is flooded comes once from each neighbour."""
+        if kind not in FLOODED or len(payload) > LONGEST_KEPT:
+            return decode(kind, payload)
+        body = self._heard.get((kind, payload))
+        if body is None:
+            if len(self._heard) >= KEPT:
+                self._heard.clear()
+            body = self._heard[kind, payload] = decode(kind, payload)
+        return body
 
     @staticmethod
     def _unpacked(end: LinkEnd, kind: str, payload: bytes) -> Any:
@@ -100,8 +114,8 @@ class Signalling:
             self._links.compare()
 
     def _on_linkstate(self, end: LinkEnd, records: tuple[Any, ...]) -> None:
-        self._members.on_linkstate(end, records)
-        self._links.compare()
+        if self._members.on_linkstate(end, records):
+            self._links.compare()
 
     def _on_open(self, end: LinkEnd, message: Open | Branch) -> None:
         """An origin's tree, or the branch of it that begins here: take it if it is newer and came over the link that it says, answer, pass

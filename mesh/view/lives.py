@@ -66,6 +66,7 @@ class Lives:
         )
         self._own = self.own.number, self.own.uuid
         self._known: dict[Key, dict[bytes, Life]] = {self._own: {self.own.life: self.own}}
+        self._uuids: dict[int, tuple[bytes, ...]] = {self.own.number: (self.own.uuid,)}  # of each number, those that are known
 
     # ---- what is known
 
@@ -73,7 +74,10 @@ class Lives:
         """Keep a statement if it is newer than what is known; whether it was."""
         if not self.newer(said) or not well_formed(said) or not self._room(said):
             return False
-        lives = self._known.setdefault((said.number, said.uuid), {})
+        lives = self._known.get((said.number, said.uuid))
+        if lives is None:
+            lives = self._known[said.number, said.uuid] = {}
+            self._uuids[said.number] = (*self._uuids.get(said.number, ()), said.uuid)
         if said.life not in lives and len(lives) >= LIVES_KEPT:
             oldest = min((life for life in lives.values() if life.life != self.own.life), key=lambda life: (life.born, life.life))
             if oldest.born > said.born:
@@ -89,22 +93,28 @@ class Lives:
 
     def disown(self, number: int, key: bytes) -> None:
         """Forget what other keys than this one have said of the lives of a number, which is not the own one."""
-        for one, lives in [(one, lives) for one, lives in self._known.items() if one[0] == number]:
+        for one in [(number, uuid) for uuid in self._uuids.get(number, ())]:
+            lives = self._known[one]
             self._known[one] = {life: said for life, said in lives.items() if said.seal is not None and said.seal.key == key}
             if not self._known[one]:
-                del self._known[one]
+                self._forget(one)
+
+    def _forget(self, key: Key) -> None:
+        del self._known[key]
+        self._uuids[key[0]] = tuple([uuid for uuid in self._uuids[key[0]] if uuid != key[1]])
 
     def _room(self, said: Life) -> bool:
         """Make room for one more UUID under a number: the one whose lives are oldest goes, unless the new one is older still."""
         if (said.number, said.uuid) in self._known:
             return True
-        born = {key: max(life.born for life in lives.values()) for key, lives in self._known.items() if key[0] == said.number}
-        if len(born) < LIVES_KEPT:
+        uuids = self._uuids.get(said.number, ())
+        if len(uuids) < LIVES_KEPT:
             return True
+        born = {(said.number, uuid): max(life.born for life in self._known[said.number, uuid].values()) for uuid in uuids}
         oldest = min((key for key in born if key != self._own), key=lambda key: (born[key], key))
         if born[oldest] >= said.born:
             return False
-        del self._known[oldest]
+        self._forget(oldest)
         return True
 
     def life_at(self, number: int, uuid: bytes, epoch: int) -> Life | None:
@@ -120,6 +130,10 @@ class Lives:
             return False
         one, two = self.life_at(number, uuid, epoch), self.life_at(number, uuid, other)
         return one is not None and two is not None and one.life != two.life
+
+    def several(self, said: Life) -> bool:
+        """Whether more than one life of this one's UUID is known."""
+        return len(self._known.get((said.number, said.uuid), ())) > 1
 
     def takes_branches(self, number: int, uuid: bytes, epoch: int) -> bool:
         """Whether the life of a broker that an epoch belongs to is known to take trees as branches."""

@@ -300,6 +300,8 @@ def _numbers(make: Callable[..., Any] | None, *bits: int) -> Check:
     """The same as `_record` of integers: a link record or a tree has many of these."""
     slow = _record(make, *[_integer(each) for each in bits])
     bounds = tuple([1 << each for each in bits])
+    if len(bits) == 3:
+        return _three(make, slow, *bounds)
 
     def check(value: Any) -> Any:
         if type(value) is list and len(value) == len(bounds):
@@ -309,6 +311,19 @@ def _numbers(make: Callable[..., Any] | None, *bits: int) -> Check:
             else:
                 return make(*value) if make else tuple(value)
         return slow(value)  # says what is wrong
+
+    return check
+
+
+def _three(make: Callable[..., Any] | None, slow: Check, *bounds: int) -> Check:
+    one, two, three = bounds
+
+    def check(value: Any) -> Any:
+        if type(value) is list and len(value) == 3:
+            a, b, c = value
+            if type(a) is type(b) is type(c) is int and 0 <= a < one and 0 <= b < two and 0 <= c < three:
+                return make(a, b, c) if make else (a, b, c)
+        return slow(value)
 
     return check
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from mqmesh.mesh.node import signalling
 from mqmesh.mesh.node.actions import FiltersChanged, Verdict
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.interest import InterestSet
+from mqmesh.mesh.wire import control
 from mqmesh.mesh.wire.control import encode
 from support.models.mesh_net import Net, line, ring
 
@@ -222,3 +227,28 @@ def test_a_forgotten_broker_gives_back_and_may_return() -> None:
     net.publish(1, "a", payloads=[b"back"])
     net.settle()
     assert net.got(2) == [b"back"]
+
+
+def test_links_that_come_up_in_one_moment_are_said_in_two_records() -> None:
+    net = Net(1, 2, 3, 4, 5, 6)
+    for other in range(2, 7):
+        net.link(1, other)
+    net.settle()
+    record = net.nodes[6]._states.holders[1]
+    assert (record.sequence, len(record.links)) == (3, 5)  # the first one of its life, that of the first link, that of the others
+    net.cut(1)
+    assert net.nodes[1]._states.records[1, record.uuid].sequence == 4  # at once
+
+
+def test_what_neighbours_pass_on_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = ring(1, 2, 3)
+    read: list[str] = []
+
+    def decode(kind: str, payload: bytes) -> Any:
+        read.append(kind)
+        return control.decode(kind, payload)
+
+    monkeypatch.setattr(signalling, "decode", decode)
+    net.nodes[1].subscribe("a", None, 1, net.now)
+    net.settle()
+    assert read == ["interest"] * 2  # each of the others has it from both its neighbours
