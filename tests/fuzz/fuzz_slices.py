@@ -7,18 +7,23 @@ A story is a broker without sockets, in every other story with a store, some cli
 packets, packets of many filters or properties, wide fan-outs of messages, handles and wills, filters of many wildcards, retained messages
 by the thousand, sessions that end with all of that. Every
 call of the loop and every piece of bytes is a slice. A slice above the bound is measured again in the same story: what the machine did
-does not count.
+does not count. Of a slice that takes longer, the report says where it was when it passed the bound, how much of it the system and the
+collector of garbage took, how many pages came to the process, and how slow the machine was just then.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import random
+import resource
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,18 +43,78 @@ from support.models.broker_wire import Wire
 
 BOUND = 0.020  # seconds of processor time that no slice may take
 SHOWN = 5
+STACK = 6  # frames of a slice above the bound that are shown, the innermost first
 DEEP = 12  # levels of a filter made of wildcards
 WIDE = 4000  # subscribers of one topic, at most
 HANDLE = "mqmesh-handle"  # the user property of a message that its publisher may send again
 
 
 class Slice(NamedTuple):
-    """seconds: of processor time. what: a client did, or the loop. seed, step: when."""
+    """seconds: of processor time. what: a client did, or the loop. seed, step: when. why: what is known of a slice above the bound."""
 
     seconds: float
     what: str
     seed: int
     step: int
+    why: str = ""
+
+
+class Sampler:
+    """Looks where a slice is that passes the bound, and how long collections of garbage take."""
+
+    def __init__(self) -> None:
+        self.collecting = 0.0  # seconds of processor time, in all
+        self._began = 0.0
+        self._where = ""
+        self._installed = False
+        self._usual = 0.0  # seconds that a fixed piece of work takes
+
+    def install(self) -> None:
+        """Before the first slice, in the main thread of a program that runs nothing else."""
+        self._installed = True
+        self._usual = min(self._work() for _ in range(50))
+        signal.signal(signal.SIGPROF, self._look)
+        gc.callbacks.append(self._collection)
+
+    def begin(self) -> tuple[float, float, int]:
+        """A slice begins: what `why` wants."""
+        self._where = ""
+        if self._installed:
+            signal.setitimer(signal.ITIMER_PROF, BOUND)
+        used = resource.getrusage(resource.RUSAGE_THREAD)
+        return self.collecting, used.ru_stime, used.ru_minflt
+
+    def end(self) -> None:
+        """The slice is over."""
+        if self._installed:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def why(self, begun: tuple[float, float, int]) -> str:
+        """What is known of the slice."""
+        used = resource.getrusage(resource.RUSAGE_THREAD)
+        collecting, system, pages = self.collecting - begun[0], used.ru_stime - begun[1], used.ru_minflt - begun[2]
+        slow = f"the machine {self._work() / self._usual:.1f} times as slow as at the start; " if self._usual else ""
+        return f"{slow}collector {1000 * collecting:.1f} ms, system {1000 * system:.1f} ms, {pages} pages; {self._where}"
+
+    @staticmethod
+    def _work() -> float:
+        begun = time.thread_time()
+        for n in range(20_000):
+            str(n)
+        return time.thread_time() - begun
+
+    def _look(self, _: int, frame: Any) -> None:
+        stack = [f"{Path(one.filename).stem}:{one.lineno} {one.name}" for one in traceback.extract_stack(frame)]
+        self._where = " < ".join(stack[: -STACK - 1 : -1])
+
+    def _collection(self, phase: str, _: Any) -> None:
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.collecting += time.thread_time() - self._began
+
+
+SAMPLER = Sampler()
 
 
 class Meter:
@@ -64,16 +129,20 @@ class Meter:
 
     def run(self, call: Callable[..., Any], *args: Any, what: str = "") -> Any:
         """Call it as one slice."""
+        before = SAMPLER.begin()
         begun = time.thread_time()
         try:
             return call(*args)
         finally:
+            seconds = time.thread_time() - begun
+            SAMPLER.end()
             self.count += 1
-            self._note(time.thread_time() - begun, what or f"{getattr(call, '__qualname__', call)}, later: {self.what}")
+            why = SAMPLER.why(before) if seconds > BOUND else ""
+            self._note(seconds, what or f"{getattr(call, '__qualname__', call)}, later: {self.what}", why)
 
-    def _note(self, seconds: float, what: str) -> None:
+    def _note(self, seconds: float, what: str, why: str) -> None:
         if len(self.longest) < SHOWN or seconds > self.longest[-1].seconds:
-            self.longest = sorted([*self.longest, Slice(seconds, what, self.seed, self.step)], reverse=True)[:SHOWN]
+            self.longest = sorted([*self.longest, Slice(seconds, what, self.seed, self.step, why)], reverse=True)[:SHOWN]
 
 
 class MeteredLoop(asyncio.SelectorEventLoop):
@@ -266,6 +335,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     options = parser.parse_args()
     logging.disable(logging.ERROR)
+    SAMPLER.install()
     seed = options.seed if options.seed is not None else random.randrange(2**31)
     end = time.monotonic() + options.seconds
     longest: dict[str, Slice] = {}
@@ -287,6 +357,8 @@ def main() -> None:
         print(f"{slices} slices in {stories} stories from seed {seed}; the longest, by cause:")
         for one in found[:20]:
             print(f"{1000 * one.seconds:8.1f} ms  {one.what}  (--seed {one.seed} --runs 1, step {one.step})")
+            if one.why:
+                print(f"{'':12} {one.why}")
     if found and found[0].seconds > BOUND:
         sys.exit(f"a slice took more than {1000 * BOUND:.0f} ms of processor time")
 
