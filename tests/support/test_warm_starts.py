@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -39,6 +40,15 @@ def is_clone(process: subprocess.Popen[Any]) -> bool:
     return Path(f"/proc/{process.pid}/cmdline").read_bytes().endswith(b"\0\0")
 
 
+def files_of(pid: int) -> dict[int, str]:
+    """Number -> what it is. A broker opens and closes some all the time."""
+    found = {}
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found[int(one.name)] = os.readlink(one)
+    return found
+
+
 def seen(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """What the system says of a broker that is ready, and how it ends."""
     assert process.stdout is not None
@@ -47,7 +57,7 @@ def seen(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     _, parent, group, session, terminal, *_ = (here / "stat").read_text().rpartition(")")[2].split()
     own = str(process.pid)
     status = dict(line.split(":\t") for line in (here / "status").read_text().splitlines())
-    files = {int(one.name): re.sub(r"\d+", "", os.readlink(one)) for one in (here / "fd").iterdir()}
+    files, callers = files_of(process.pid), {one for one in files_of(os.getpid()).values() if one.startswith(("pipe:", "socket:"))}
     line = (here / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     process.terminate()
     return {
@@ -56,9 +66,9 @@ def seen(process: subprocess.Popen[bytes]) -> dict[str, Any]:
         "session": "own" if session == own else session,
         "terminal": terminal,
         "line": line,
-        "files": sorted(files.values()),
-        "first files": [files.get(at) for at in range(3)],
-        "status": {key: status[key] for key in ("Name", "Umask", "Threads", "SigBlk", "SigIgn", "SigCgt", "Cpus_allowed", "Uid", "Groups")},
+        "first files": [re.sub(r"\d+", "", files[at]) for at in range(3)],
+        "files of the caller": [at for at, one in files.items() if at > 2 and one in callers],
+        "status": {key: status[key] for key in ("Name", "Umask", "SigBlk", "SigIgn", "SigCgt", "Cpus_allowed", "Uid", "Groups")},
         "end": process.wait(PATIENCE),
     }
 
