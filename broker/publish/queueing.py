@@ -166,3 +166,4 @@ def _acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, gate:
         joins.more(numbers)
     else:
         gate.waiting.append(Waiting(tracker, item, qos, numbers))
+        gate.answers += 1

@@ -1,6 +1,7 @@
 """Group commits of the queues: a thread writes one batch while the next gathers, and what waits for a batch goes when it is on the disk.
 
-A small batch is written in the loop itself as long as the disk answers within `LONE` seconds: handing it to a thread takes longer.
+A small batch is written in the loop itself as long as the disk answers within `LONE` seconds: handing it to a thread takes longer. If only
+clients wait for it, their answers are sent before anything else is done about it.
 
 What it does not know: what is in a batch (`log/store.py`).
 """
@@ -51,14 +52,18 @@ class Then:
 
 
 class Gate:
-    """Acknowledgements wait here for one commit. open: they may go. refused: why what they promise is not kept; None: it is."""
+    """Acknowledgements wait here for one commit. open: they may go. refused: why what they promise is not kept; None: it is.
 
-    __slots__ = ("open", "refused", "waiting")
+    answers: how many of those that wait are answers to clients, and look at nothing that the commit has changed.
+    """
+
+    __slots__ = ("answers", "open", "refused", "waiting")
 
     def __init__(self) -> None:
         self.open = False
         self.refused: str | None = None
         self.waiting: list[Waiting] = []
+        self.answers = 0
 
     def let_go(self, refused: str | None = None) -> None:
         """The commit is done, or has failed."""
@@ -73,7 +78,8 @@ class Gate:
 
 class Committer:
     """Writes what a store gathers. call: runs a function in the loop, from any thread. now: milliseconds since 1970. done: called after
-    each commit in the loop; with an error, if it has failed. noted: called with each batch that is on the disk.
+    each commit in the loop; with an error, if it has failed. noted: called with each batch that is on the disk. send: writes what
+    connections were given.
     """
 
     def __init__(self, store: LogStore, call: Callable[..., Any], now: Callable[[], int], done: Callable[[OSError | None], None]) -> None:
@@ -83,6 +89,7 @@ class Committer:
         self.early = Gate()  # of what stands elsewhere: it goes with a commit that succeeds
         self.error: OSError | None = None
         self.noted: Callable[[Batch], None] = lambda _: None
+        self.send: Callable[[], None] = lambda: None
         self._call = call
         self._now = now
         self._done = done
@@ -141,7 +148,7 @@ class Committer:
         self._busy = (batch, self.gate, self.early)
         self.gate, self.early = Gate(), Gate()
         if batch.size <= SMALL and self._lately < LONE and not batch.new and batch.carry is None:
-            self._finish(batch, *self._write(batch))
+            self._finish(batch, *self._write(batch), lone=True)
         else:
             self._work.put(batch)
 
@@ -163,22 +170,27 @@ class Committer:
             return error, 0.0
         return None, time.perf_counter() - begin
 
-    def _finish(self, batch: Batch, error: OSError | None, seconds: float) -> None:
+    def _finish(self, batch: Batch, error: OSError | None, seconds: float, lone: bool = False) -> None:
         if self._closed:
             return
         assert self._busy is not None
-        (_, gate, early), self._busy = self._busy, None
+        _, gate, early = self._busy
         if error is None:
+            if lone and gate.waiting and gate.answers == len(gate.waiting):
+                gate.let_go()
+                self.send()
             if seconds < STALL:  # one that took somewhat longer says little of the next ones
                 seconds = min(seconds, 2 * LONE)
             self._lately += (seconds - self._lately) / 8
             self.commits += 1
             self.error = None
             self.store.applied(batch, self._now())
+            self._busy = None
             gate.let_go()
             early.let_go()
             self.noted(batch)
         else:
+            self._busy = None
             self.wait(error)
             self.store.failed(batch, error)
             self.early.waiting[:0] = early.waiting

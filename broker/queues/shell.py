@@ -132,7 +132,7 @@ class Queues:
             self._find(self.settings.folder, now)
         self.store.open_memory(now)
         noted = Noting(self.context.journal, self.store.queues).note if self.context.journal is not None else None
-        self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
+        self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted, self.context.write)
         for name in self.settings.rules:
             self.workflow.find(self.store.queues[name])
         self.sharing.start()

@@ -70,6 +70,7 @@ class Stores:
         self._call: Callable[..., Any] = lambda *_: None
         self._now: Callable[[], int] = lambda: 0
         self._done: Done = lambda error: None
+        self._send: Callable[[], None] = lambda: None
         self._noted: Callable[[Batch], None] | None = None
 
     # ---- life
@@ -231,9 +232,10 @@ class Stores:
         now: Callable[[], int],
         done: Callable[[OSError | None], None],
         noted: Callable[[Batch], None] | None,
+        send: Callable[[], None] = lambda: None,
     ) -> None:
         """Have commits made; see `Committer`. Queues that are to be in another store begin to go there."""
-        self._call, self._now, self._done, self._noted = call, now, done, noted
+        self._call, self._now, self._done, self._noted, self._send = call, now, done, noted, send
         for store in self.here.values():
             self._commit(store)
         for group in groups_of(self._settings.rules):
@@ -241,6 +243,7 @@ class Stores:
 
     def _commit(self, store: LogStore) -> Committer:
         committer = Committer(store, self._call, self._now, self._committed)
+        committer.send = self._send
         if self._noted is not None:
             committer.noted = self._noted
         self.committers.append(committer)

@@ -265,11 +265,13 @@ class Queue(Stock):
 
     def give_early(self, now: int) -> None:
         """Messages that are kept elsewhere until the log has them may be taken from now on."""
-        for block in [one for one in (*self.filled, *self.opened.values()) if one.key.early]:
+        early = [one for one in (*self.filled, *self.opened.values()) if one.key.early]
+        for block in early:
             self.close_block(block, now)
             self.committed(block, now)
             self.early.append(block)
-        self.drop_open(early=True)
+        if early:
+            self.drop_open(early=True)
 
     def committed(self, block: Block, now: int) -> None:
         """A block is kept: its messages may be taken, when they are revealed and due."""

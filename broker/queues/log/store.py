@@ -277,6 +277,7 @@ class LogStore:
         self._ends = False
         batch.dead = buried
         bodies: list[bytes] = []
+        crcs: list[int] = []
         body_size = 0
         for queue in self._touched():
             if not (queue.moves or queue.opened or queue.filled or queue.early or queue.changed or queue.number in self.claims.new):
@@ -288,9 +289,9 @@ class LogStore:
                 body = b"".join(block.payloads)
                 crc = crc32(body)
                 head.append(put_record(queue.number, block, body_size, crc, queue.members))
-                block.place = Place(batch.segment, body_size, block.size, crc)
                 body_size += block.size
                 bodies.append(body)
+                crcs.append(crc)
                 batch.blocks.append((queue, block))
             if queue.moves:
                 head.append(moves_record(queue.number, queue.moves))
@@ -305,12 +306,14 @@ class LogStore:
         if not head and not batch.pieces and self.chunk is None:
             return None
         whole = b"".join(head)
-        bodies_at = batch.offset + FRAME.size + len(whole)
-        for _, block in batch.blocks:
-            assert block.place is not None
-            block.place = block.place._replace(offset=bodies_at + block.place.offset)
+        offset = batch.offset + FRAME.size + len(whole)
+        for (_, block), crc in zip(batch.blocks, crcs, strict=True):
+            place = Place(batch.segment, offset, block.size, crc)
+            offset += block.size
             if block.key.early:  # it is where it was until the batch is on the disk
-                batch.early[block], block.place = block.place, None
+                batch.early[block] = place
+            else:
+                block.place = place
         batch.data = [frame(self._commit, whole, body_size), *bodies] if head else []
         batch.size = FRAME.size + len(whole) + body_size
         batch.claims = set(self.claims.new)

@@ -55,6 +55,43 @@ async def test_one_commit_that_takes_long_leaves_the_next_ones_in_the_loop(tmp_p
     store.close()
 
 
+def test_answers_to_clients_are_sent_before_anything_else_is_done(tmp_path: Path) -> None:
+    """Of a small commit that is made in the loop, if nothing else waits for it."""
+    store, queue = opened(tmp_path)
+    heard: list[str] = []
+    committer = Committer(store, lambda run, *words: run(*words), lambda: 1, lambda error: heard.append("done"))
+    committer._work = Now(committer)  # type: ignore[assignment]
+    committer.send = lambda: heard.append("sent")
+    real = store.applied
+
+    def applied(batch: Batch, now: int) -> None:
+        heard.append("applied")
+        assert committer.busy
+        real(batch, now)
+
+    store.applied = applied  # type: ignore[method-assign]
+
+    def put(*, answers: int, others: int = 0) -> list[str]:
+        heard.clear()
+        queue.put([b"x"], Meta("shop"), 1)
+        for _ in range(answers + others):
+            committer.gate.waiting.append(Then(lambda text: heard.append("answer")))
+        committer.gate.answers = answers
+        committer.begin()
+        return heard
+
+    assert put(answers=1) == ["applied", "answer", "done"]  # a segment begins
+    while committer._lately >= LONE:
+        put(answers=0)
+    assert put(answers=2) == ["answer", "answer", "sent", "applied", "done"]
+    assert put(answers=1, others=1) == ["applied", "answer", "answer", "done"]
+    assert put(answers=0) == ["applied", "done"]
+    store.broken = True
+    assert put(answers=1) == ["answer", "done"]
+    assert store.full is not None
+    store.close()
+
+
 class Broken(LogStore):
     """A log whose disk can fail."""
 
