@@ -70,7 +70,7 @@ enabled = True  # false: only true starts
 
 
 def install() -> None:
-    """Let `subprocess` clone what it can, in this process. Elsewhere than on Linux x86-64 with Python 3.11 to 3.13 all starts are true ones."""
+    """Let `subprocess` clone what it can, in this process: on Linux x86-64 with Python 3.11 to 3.13. Elsewhere all starts are true ones."""
     known = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.version_info < (3, 14)  # arguments of _fork_exec
     if known and os.environ.get("MQMESH_COLD_STARTS") != "1":
         subprocess._fork_exec = starter = _Starter(subprocess._fork_exec)  # type: ignore[attr-defined]
