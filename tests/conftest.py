@@ -24,7 +24,12 @@ HERE = Path(__file__).parent
 # No deadline, nor one for making examples: a busy machine is no reason to fail. The blob repeats a failure elsewhere. The examples are the
 # same in each run, so that it says something about the last change; `make nightly` tries others each time.
 settings.register_profile(
-    "mqmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=examples.FACTOR == 1
+    "mqmesh",
+    max_examples=examples.examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=examples.FACTOR == 1,
 )
 settings.load_profile("mqmesh")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from benchmarks.load_generator import wire
 from benchmarks.load_generator.connection import Connection
@@ -79,14 +80,14 @@ def play(script: list[tuple[int, str]], cycle: int) -> tuple[list[int], int, dic
     return [n % cycle for n in [*arrive, *range(number, number + 3)]], number + 3, found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(script=SCRIPTS, seed=st.integers(0, 1 << 30), qos=st.sampled_from([0, 1, 2]), topics=st.sampled_from([1, 10]), start=st.booleans())
 def test_faults_are_found_in_any_chunks(script: list[tuple[int, str]], seed: int, qos: int, topics: int, start: bool) -> None:
     traffic, chance = TRAFFIC[qos, topics], random.Random(seed)
     judge(traffic, script, chance, qos, near_end=start)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(script=SCRIPTS, seed=st.integers(0, 1 << 30), start=st.booleans())
 def test_faults_are_found_in_frames_of_any_size(script: list[tuple[int, str]], seed: int, start: bool) -> None:
     judge(SIZES, script, random.Random(seed), 0, near_end=start)
@@ -130,7 +131,7 @@ def answers(pushed: bytearray) -> list[tuple[int, int]]:
     return [(pushed[i] >> 4, pushed[i + 2] << 8 | pushed[i + 3]) for i in range(0, len(pushed), 4)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 1 << 30), qos=st.sampled_from([1, 2]), tail=st.sampled_from([b"", b"\0", b"\0\0"]), shuffle=st.booleans())
 def test_acknowledgements_in_any_form_and_order(seed: int, qos: int, tail: bytes, shuffle: bool) -> None:
     traffic, chance = TRAFFIC[qos, 1], random.Random(seed)
@@ -161,7 +162,7 @@ def test_acknowledgements_in_any_form_and_order(seed: int, qos: int, tail: bytes
         assert [pid for _, pid in answers(publisher.pushed)] == [number % traffic.cycle + 1 for number in order]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(seed=st.integers(0, 1 << 30), longest=st.sampled_from([1, 3, 500]), event=st.sampled_from(["", "lose", "repeat"]))
 def test_several_publishers_in_any_mixture(seed: int, longest: int, event: str) -> None:
     chance = random.Random(seed)

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from mqmesh.broker.ledger import CONNECTIONS, KINDS, QUEUED, RECEIVED, RETAINED, SHARE, UNFINISHED, Account, Ledger
+from support.examples import examples
 
 MIB = 2**20
 addresses = st.sampled_from([None, "10.0.0.1", "10.0.0.2", "2001:db8::/64"])
@@ -81,7 +82,7 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestBooks.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
 def fill(ledger: Ledger, address: str, kind: int = QUEUED, user: str | None = None) -> Account:

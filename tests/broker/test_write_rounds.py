@@ -12,6 +12,7 @@ from mqmesh.broker.server import Broker
 from mqmesh.broker.write_rounds import SMALL, TOGETHER, WRITE_BYTES, WriteBacklog
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Puback, Publish, Subscription
+from support.examples import examples
 from support.models.broker_wire import Wire, run, started
 
 
@@ -147,7 +148,7 @@ def test_an_error_in_one_write_does_not_end_the_others(caplog: pytest.LogCapture
 PIECES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans(), st.sampled_from([1, 2, 5000])), max_size=30)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(PIECES)
 def test_rounds_change_nothing_but_the_time(pieces: list[tuple[int, int, bool, int]]) -> None:
     """Whatever comes together in a round: each client gets the bytes that it gets when every piece comes alone."""

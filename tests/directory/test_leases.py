@@ -20,6 +20,7 @@ from mqmesh.directory.storage.errors import DirectoryError
 from mqmesh.directory.storage.store import Store
 from mqmesh.directory.storage.tables import Account
 from mqmesh.directory.uddi.saving import prepare
+from support.examples import examples
 
 ALICE, BOB = Account("alice", "acme"), Account("bob", "other")
 KEEP = 1000.0
@@ -361,5 +362,5 @@ class Machine(RuleBasedStateMachine):
             assert self.world.found() == expected
 
 
-Machine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+Machine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 TestMachine = Machine.TestCase

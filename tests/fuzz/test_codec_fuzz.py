@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from .fuzz_codec import check, round_of, samples
 
@@ -21,13 +22,13 @@ def test_damaged_packets_end_in_accepted_or_a_documented_error(seed: int) -> Non
     assert len(outcomes) > 20
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60), st.sampled_from([4, 5]))
 def test_random_bytes(data: bytes, version: int) -> None:
     check(data, version)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(1, 15), st.binary(max_size=60), st.sampled_from([4, 5]))
 def test_random_bodies_behind_a_good_header(kind: int, body: bytes, version: int) -> None:
     flags = 2 if kind in (6, 8, 10) else 0

@@ -17,6 +17,7 @@ from mqmesh.metabroker.protocol.events import Abilities
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.topics import check_filter, check_topic
+from support.examples import examples
 
 REMOTE, OTHER = "mqtt://far:1883", "mqtt://far:1884"
 RULE = {"clients": ["*"], "remotes": ["mqtt://far:*", "weather"], "publish": ["#"], "subscribe": ["#"]}
@@ -160,7 +161,7 @@ class World:
         return copy.deepcopy((one.id, one.client, one.filters, one.done, one.open, one.number))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps)
 def test_whatever_clients_send(attack: list[tuple[str, bytes, str]]) -> None:
     world = World()

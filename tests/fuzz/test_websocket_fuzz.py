@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from .fuzz_websocket import REQUEST, check_frames, check_opening, round_of
 
@@ -15,7 +16,7 @@ def test_damaged_handshakes_and_frames(seed: int) -> None:
     assert {"101", "400", "wait", "payload", "close", "code 1002", "code 1003", "code 1009"} <= set(outcomes)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=80), st.integers(1, 80))
 @example(b"\x88\x80\0\0\0\0", 1)
 @example(b"\x82\xfe\0\x7d\0\0\0\0", 3)
@@ -23,7 +24,7 @@ def test_random_frames(data: bytes, chunk: int) -> None:
     check_frames(data, chunk)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=80), st.integers(0, len(REQUEST)), st.integers(3, 80))
 def test_random_bytes_in_a_good_request(data: bytes, place: int, chunk: int) -> None:
     check_opening(REQUEST[:place] + data + REQUEST[place:], chunk)

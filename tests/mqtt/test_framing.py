@@ -12,6 +12,7 @@ from mqmesh.mqtt.errors import MalformedPacket, PeerError
 from mqmesh.mqtt.framing import Framer, single_body
 from mqmesh.mqtt.packets import Pingreq, Publish
 from mqmesh.mqtt.reasons import Reason
+from support.examples import examples
 
 from .strategies import packets
 
@@ -26,7 +27,7 @@ def drain(framer: Framer, chunks: list[bytes]) -> tuple[list[tuple[int, bytes]],
     return frames, framer.error
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(packets(5), max_size=5), st.lists(st.integers(1, 30)), st.binary(max_size=8))
 def test_chunks_do_not_matter(sent: list[Any], sizes: list[int], rest: bytes) -> None:
     stream = b"".join(encode(packet, 5) for packet in sent)

@@ -18,6 +18,7 @@ from mqmesh.store.coalescer import Coalescer
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, VALUE_WEIGHT, Counts
 from mqmesh.store.sqlite import SqliteStore
+from support.examples import examples
 from support.services import PATIENCE
 from support.storage.failing_store import FailingStore
 from support.stores import batch as batch_with
@@ -216,7 +217,9 @@ class Coalescing(RuleBasedStateMachine):
 
 
 TestCoalescing = Coalescing.TestCase
-TestCoalescing.settings = settings(max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+TestCoalescing.settings = settings(
+    max_examples=examples(200), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def test_a_delivery_needs_its_run() -> None:

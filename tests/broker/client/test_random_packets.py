@@ -26,6 +26,7 @@ from mqmesh.mqtt.packets import (
     Will,
 )
 from mqmesh.mqtt.properties import Property
+from support.examples import examples
 from support.models.broker_wire import Wire, run, started
 
 topics = st.sampled_from(["a", "a/b", "$SYS/x", "b" * 200])
@@ -99,20 +100,20 @@ async def feed(version: int | None, chunks: list[bytes], connect: bytes = b"") -
     assert broker.context.ledger.held[QUEUED] == 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(spoiled())
 def test_spoiled_packets(case: tuple[int, list[bytes]]) -> None:
     run(feed(*case))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from([4, 5]), st.lists(st.binary(max_size=30), max_size=4))
 @example(5, [b"\x32\x04\x00\x01", b"t\x00"])
 def test_any_bytes_after_connect(version: int, chunks: list[bytes]) -> None:
     run(feed(version, chunks))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=60), st.data())
 def test_any_bytes_first(body: bytes, data: Any) -> None:
     head = data.draw(st.sampled_from([b"", b"\x10", bytes((0x10, len(body))), bytes((0x10, len(body) + 7)) + b"\x00\x04MQTT\x05"]))

@@ -28,6 +28,7 @@ from mqmesh.metabroker.shell.resolver import Chain
 from mqmesh.metabroker.shell.server import Server
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Pingreq, Pingresp, Puback, Publish, Subscribe, Subscription, Unsubscribe
+from support.examples import examples
 from support.models.broker_wire import Wire, run, started
 
 REMOTE = "mqtt://127.0.0.1:1"
@@ -217,7 +218,7 @@ async def play(version: int, steps: list[Any]) -> list[Any]:
         return made.outcome()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.sampled_from([4, 5]), STEPS)
 def test_same_effect_as_the_general_way(version: int, steps: list[Any]) -> None:
     short = run(play(version, steps))

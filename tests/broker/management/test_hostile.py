@@ -18,6 +18,7 @@ from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Publish
 from support.broker_site import Site
+from support.examples import examples
 from support.management import BELIEVING, EVERYBODY
 
 from .test_sites import linked
@@ -111,7 +112,7 @@ class Errors(logging.Handler):
         self.said.append(record.getMessage() + repr(record.exc_info))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(REQUESTS, min_size=20, max_size=40))
 def test_any_request_has_one_clear_answer(requests: list[tuple[str, bytes]]) -> None:
     errors = Errors()

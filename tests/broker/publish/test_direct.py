@@ -11,6 +11,7 @@ from mqmesh.broker.client import connection
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Puback, Publish, Subscription
 from mqmesh.mqtt.properties import Property
+from support.examples import examples
 from support.models.broker_wire import Wire, run, started
 
 TOPICS = ("one/a", "one/b", "two/a", "nobody")
@@ -77,7 +78,7 @@ async def play(version: int, steps: list[tuple[Any, ...]], deaf: int = 0) -> lis
     return [found, sessions, totals, publisher.connection.received, [client.connection.sent for client in clients.values()]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(cases())
 def test_same_effect_as_the_general_path(case):
     short = run(play(*case))

@@ -30,6 +30,7 @@ from mqmesh.broker.server import Broker
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Pingreq, Puback, Publish
 from mqmesh.mqtt.properties import Property
+from support.examples import examples
 from support.models.broker_wire import Wire, run
 
 QUEUES = {
@@ -159,7 +160,7 @@ async def compare(version: int, packets: list[Any], cuts: list[int], folder: Pat
         assert getattr(chunked.context.counters, name) == getattr(single.context.counters, name), name
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_together_or_one_by_one(case):
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(Context, "wall", return_value=1e9):

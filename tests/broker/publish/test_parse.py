@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Pingreq, Publish, Pubrel, Subscription
 from mqmesh.mqtt.properties import Property
+from support.examples import examples
 from support.models.broker_wire import Wire, run, started
 
 BLOCKS: list[dict[int, Any]] = [
@@ -213,7 +214,7 @@ async def compare(version: int, packets: list[Any], cuts: list[int], spans: bool
     }
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(cases())
 def test_any_chunks_of_any_packets(case):
     run(compare(*case))

@@ -29,6 +29,7 @@ from mqmesh.broker.queues.log import carry as log_carry
 from mqmesh.broker.queues.log import store as log_store
 from mqmesh.broker.queues.log.locations import LOG
 from mqmesh.broker.queues.log.store import Batch, LogStore
+from support.examples import examples
 from support.steps import ended
 
 from .test_queue import MEMBERS, Against
@@ -181,7 +182,7 @@ class AgainstTheLog(Against):
         again.close()
 
 
-AgainstTheLog.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AgainstTheLog.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestAgainstTheReference = AgainstTheLog.TestCase
 
 

@@ -15,6 +15,7 @@ from mqmesh.broker.queues.log.lease import lease_of
 from mqmesh.broker.queues.log.places.postgresql import PostgresqlSegments
 from mqmesh.store import postgresql_lease
 from mqmesh.store.postgresql_lease import Lease
+from support.examples import examples
 from support.peers.postgres import Server, server
 from support.services import PATIENCE, wait_until
 
@@ -141,7 +142,7 @@ class Leases(RuleBasedStateMachine):
 
 def test_only_who_has_the_lease_writes(postgres: Server) -> None:
     Leases.postgres = postgres
-    run_state_machine_as_test(Leases, settings=settings(max_examples=15, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(Leases, settings=settings(max_examples=examples(15), stateful_step_count=25, deadline=None))
 
 
 def test_a_transaction_that_does_not_end_is_ended(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from mqmesh.broker.queues.core import order
 from mqmesh.broker.queues.core.order import Order
 from mqmesh.broker.queues.core.queue import spans
 from mqmesh.broker.queues.core.timers import SPARE, Timers
+from support.examples import examples
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "front"]), st.integers(0, 300)), max_size=400))
 def test_order_is_a_sorted_list(steps: list[tuple[str, int]]) -> None:
     held, plain = Order(), list[int]()
@@ -50,7 +51,7 @@ def test_pieces_stay_short() -> None:
     assert list(held) == list(range(1, 20_000, 2))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "remove", "pop"]), st.integers(1, 20), st.integers(0, 5)), max_size=100))
 def test_timers_are_a_set_of_times(steps: list[tuple[str, int, int]]) -> None:
     timers: Timers[int] = Timers()

@@ -25,6 +25,7 @@ from mqmesh.broker.queues.core.states import (
     step,
 )
 from mqmesh.broker.queues.core.stock import MIXED, Move
+from support.examples import examples
 
 MEMBERS = ("a", "b", "c")
 DELIVERIES = 3
@@ -369,7 +370,7 @@ class Against(RuleBasedStateMachine):
             assert {name: found.subscribers[name] for name in message.of} == message.of, position
 
 
-Against.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Against.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestAgainstTheReference = Against.TestCase
 
 

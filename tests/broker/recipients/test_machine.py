@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mqmesh.broker.recipients.machine import TABLE, Action, Input, Machine, State, step
 from mqmesh.broker.recipients.settings import Intervals
+from support.examples import examples
 
 DAY = 86400.0
 DAYS = int(os.environ.get("MQMESH_RECIPIENT_DAYS", "200"))
@@ -165,7 +166,7 @@ class Reference(RuleBasedStateMachine):
 
 
 TestReference = Reference.TestCase
-TestReference.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestReference.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -12,6 +12,7 @@ from mqmesh.client import Selector, TextMessage, Topic
 from mqmesh.client.api.inbox import Inbox, QueueInbox, ReceivedMessage
 from mqmesh.client.core.transport import Incoming, Properties
 from mqmesh.client.message.wire import encode
+from support.examples import examples
 
 
 def publication(name: str | None, packet: int, token: object = None, duplicate: bool = False, **headers: Any) -> Incoming:
@@ -185,7 +186,7 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = Conversation.TestCase
-TestConversation.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestConversation.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=20))

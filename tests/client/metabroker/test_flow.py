@@ -21,6 +21,7 @@ from mqmesh.metabroker.core.actions import Open, Respond, Send
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.policy import parse
 from mqmesh.metabroker.protocol.events import Abilities
+from support.examples import examples
 
 REMOTE = "mqtt://far:1883"
 
@@ -176,7 +177,7 @@ def test_with_a_metabroker_that_answers_everything_everything_asks() -> None:
     assert len(world.got) == 3 * EVERY
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from([0.0, 0.02, 0.5]))
 def test_what_arrives_is_in_order_and_a_lost_question_stops_nobody_for_ever(seed: int, loss: float) -> None:
     chance = random.Random(seed)

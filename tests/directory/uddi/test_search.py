@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mqmesh.directory.storage.patterns import matching, starred
 from mqmesh.directory.uddi.search import like, parts_of
+from support.examples import examples
 from support.peers import postgres
 
 patterns = st.text("ab%_\\*?[A", max_size=8)
@@ -44,7 +45,7 @@ def _matches(database: sa.Connection, parts: list[str], text: str) -> bool:
 
 
 @given(patterns, texts)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
 @example("a%", "b")
 @example("\uffff%", "\U00010000")
 def test_the_database_matches_as_like_does(database: sa.Connection, pattern: str, text: str) -> None:
@@ -52,7 +53,7 @@ def test_the_database_matches_as_like_does(database: sa.Connection, pattern: str
 
 
 @given(patterns, texts)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
 def test_a_star_stands_for_any_characters(database: sa.Connection, pattern: str, text: str) -> None:
     expression = ".*".join(re.escape(part) for part in pattern.split("*"))
     assert _matches(database, starred(pattern), text) == (re.fullmatch(expression, text, re.DOTALL) is not None)

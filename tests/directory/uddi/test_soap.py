@@ -15,6 +15,7 @@ from mqmesh.directory.uddi import soap
 from mqmesh.directory.uddi.documents import NAMESPACE, q
 from mqmesh.directory.uddi.saving import prepare
 from support.directories import Directory
+from support.examples import examples
 from support.services import PATIENCE
 
 HEAD = '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/">'
@@ -81,7 +82,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return made
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_a_damaged_request_never_breaks_the_directory(store: Store, data: st.DataObject) -> None:
     """Never the directory's own fault: E_fatalError with soap:Server would be one."""

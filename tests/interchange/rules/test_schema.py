@@ -11,6 +11,7 @@ import pytest
 from mqmesh.interchange.refusals import Refusal
 from mqmesh.interchange.rules.rules import read_script
 from mqmesh.interchange.rules.schema import schema
+from support.examples import examples
 
 from .test_against_reference import tree
 
@@ -40,7 +41,7 @@ PLACES: list[dict[str, Any]] = [
 
 def test_generated_rules_fit() -> None:
     chance = random.Random(16)
-    for _ in range(2000):
+    for _ in range(examples(600)):
         rules = [{"name": "r", "role": "in", "when": tree(chance, 3), "then": [chance.choice(ACTIONS)]}]
         read_script(rules)
         fits(json.loads(json.dumps(rules)))

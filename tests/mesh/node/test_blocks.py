@@ -11,6 +11,7 @@ from mqmesh.mesh.wire.identity import BLOCK
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
+from support.examples import examples
 from support.models.mesh_net import Net, names
 
 
@@ -30,7 +31,7 @@ def line(old: set[tuple[int, int]], policies: dict[int, Policy] | None = None) -
     return net
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.sampled_from([1, 3, 4, 9, 50]), st.sampled_from([None, 9]), st.booleans()), min_size=1, max_size=8
@@ -111,7 +112,7 @@ def test_a_block_cut_at_every_byte_is_the_peers_error(qos: int) -> None:
     assert delivered(node) == []
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.data(), st.integers(0, 2))
 def test_changed_bytes_are_taken_or_the_peers_error(data: st.DataObject, qos: int) -> None:
     node, (one, _) = block(qos)

@@ -14,6 +14,7 @@ from mqmesh.mesh.node.node import Identity, Node
 from mqmesh.mesh.wire.identity import BLOCK
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
+from support.examples import examples
 from support.models.mesh_net import Net
 
 messages = st.lists(
@@ -110,7 +111,7 @@ def play(given_messages: list, cuts: list[int], mode: str, direct: bool = False)
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(messages, st.lists(st.integers(1, 9), min_size=1, max_size=5), st.sampled_from(["routed", "flood"]))
 @example([("a", 0, 1, 6, b"", False), ("a", 1, 1, 6, b"", False), ("a", 0, 1, 6, b"", False)], [4], "routed")
 def test_chunks_do_not_matter(given_messages: list, cuts: list[int], mode: str) -> None:
@@ -132,7 +133,7 @@ def test_chunks_do_not_matter(given_messages: list, cuts: list[int], mode: str) 
             assert got == [m for m in wanted if bool(m[1]) == custody]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(messages, st.lists(st.integers(1, 2), min_size=1, max_size=5), st.sampled_from(["routed", "flood"]))
 @example([("a", 0, 1, 6, b"", False), ("a", 1, 1, 6, b"", False), ("b", 0, 200, 6, b"", False)], [1], "routed")
 def test_the_direct_lane_does_what_the_general_way_does(given_messages: list, cuts: list[int], mode: str) -> None:
@@ -222,7 +223,7 @@ def test_frames_cut_at_every_byte_are_the_peers_error(qos: int) -> None:
             node.receive(1, data[:end], 0.0)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.data(), st.integers(0, 1))
 def test_changed_bytes_are_taken_or_the_peers_error(data: st.DataObject, qos: int) -> None:
     node, good = frames(qos, 2)

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mqmesh.mesh.node.actions import Send, Verdict
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
+from support.examples import examples
 from support.models.mesh_net import Net
 
 
@@ -151,4 +152,4 @@ class TwoNodes(RuleBasedStateMachine):
 
 
 TestTwoNodes = TwoNodes.TestCase
-TestTwoNodes.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTwoNodes.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

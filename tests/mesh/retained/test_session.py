@@ -10,6 +10,7 @@ from mqmesh.mesh.retained.record import record_hash, topic_id, unpack_key
 from mqmesh.mesh.retained.tree import RecordTree
 from mqmesh.mesh.retained.wire import PIECE, Say, decode
 from mqmesh.mqtt.batch.run import Run
+from support.examples import examples
 from support.models.retained_sites import KEYS, contents, message, put, site, talk
 
 
@@ -51,7 +52,7 @@ def test_the_tree_is_what_its_records_make_it(changes: list[tuple[int, bool, Key
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_live_messages_end_in_the_same_state_in_any_order(data: st.DataObject) -> None:
     origins = [site(n, skew=data.draw(st.integers(-100, 100)), members=range(1, 4)) for n in (1, 2, 3)]
     sent: list[tuple[Run, bytes]] = []
@@ -75,7 +76,7 @@ def test_live_messages_end_in_the_same_state_in_any_order(data: st.DataObject) -
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_two_sites_that_compare_are_equal(data: st.DataObject) -> None:
     a, b = site(1), site(2)
     numbers = st.lists(st.integers(0, 400), max_size=60)

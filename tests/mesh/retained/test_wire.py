@@ -14,6 +14,7 @@ from mqmesh.mesh.retained import Kind
 from mqmesh.mesh.retained.record import read_mark
 from mqmesh.mesh.retained.wire import PIECE, Say, encode
 from mqmesh.mqtt.errors import PeerError
+from support.examples import examples
 from support.models.retained_sites import WALL, message, put, site
 
 
@@ -91,7 +92,7 @@ def test_a_cut_record_at_the_end_is_the_peers_error() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_damaged_messages_end_in_a_peer_error_or_are_accepted(data: st.DataObject) -> None:
     a, b = site(1), site(2)
     for number in range(30):

@@ -12,6 +12,7 @@ from mqmesh.mesh.topology.analysis import analyse, flood, graph_of
 from mqmesh.mesh.topology.rehearsal import Rehearsal, rehearse
 from mqmesh.mesh.topology.settings import MeshSettings
 from mqmesh.mesh.topology.topology import BrokerEntry, LinkEntry, Topology, load
+from support.examples import examples
 
 FOLDER = Path(__file__).parents[3] / "topologies"
 
@@ -36,7 +37,7 @@ def test_the_examples_are_carried_as_the_model_says(file: Path) -> None:
     assert rehearse(topology) == {one.name: (one.marked, one.routed) for one in analyse(topology).origins}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(TOPOLOGIES)
 def test_any_graph_is_carried_as_the_model_says(topology: Topology) -> None:
     graph = graph_of(topology)

@@ -24,6 +24,7 @@ from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.packets import Connack, Puback, Publish, Suback
 from mqmesh.mqtt.properties import Property
+from support.examples import examples
 
 REMOTE = "mqtt://far:1883"
 SESSIONS = ["c/s1", "d/s2"]
@@ -144,7 +145,7 @@ STEPS = st.lists(
 ABILITIES = st.sampled_from([Abilities(), Abilities(largest=60), Abilities(qos=0), Abilities(retain=False), Abilities(qos=1)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=STEPS, abilities=ABILITIES, waiting=st.sampled_from([1, 3, 10, 1000]), largest=st.sampled_from([45, 60, 100_000]))
 def test_requests_have_the_same_effect_and_answers_in_runs_and_one_by_one(
     steps: list[Any], abilities: Abilities, waiting: int, largest: int
@@ -184,7 +185,7 @@ SHAPED = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(SHAPED, max_size=4), st.sampled_from([3, 1000]))
 def test_requests_of_one_shape_have_the_same_effect(runs: list[Any], waiting: int) -> None:
     worlds = [World(fast, Abilities(), waiting=waiting) for fast in (False, True)]
@@ -247,7 +248,7 @@ def test_a_session_that_has_ended_gets_no_answer_and_nothing_is_kept_of_it() -> 
 # Publications
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -330,7 +331,7 @@ def places(events: list[Any]) -> Iterator[tuple[int, int]]:
             yield event.token - 1, event.reason
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from([4, 5]), st.sampled_from([1, 2, 7, 65_535]))
 def test_bursts_leave_as_the_same_bytes_as_single_messages(chance: random.Random, version: int, maximum: int) -> None:
     one, many = connected(version, maximum), connected(version, maximum)
@@ -415,7 +416,7 @@ PACKETS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(PACKETS, st.sampled_from([4, 5]), st.integers(1, 400), st.integers(0, 50))
 def test_what_comes_in_runs_is_what_was_sent(groups: list[list[Any]], version: int, chunk: int, seed: int) -> None:
     ids = itertools.count(1)

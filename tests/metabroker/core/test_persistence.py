@@ -10,6 +10,7 @@ from mqmesh.base.metabroker import Code
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.peers.members import written
 from mqmesh.metabroker.policy import parse
+from support.examples import examples
 from support.models.durable_world import URL, Client, DurableWorld
 
 
@@ -479,5 +480,5 @@ class Lives(RuleBasedStateMachine):
         assert not list(world.store.deliveries())
 
 
-Lives.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestLives = Lives.TestCase

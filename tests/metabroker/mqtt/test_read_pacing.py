@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.base.address import parse_address
 from mqmesh.metabroker.mqtt.client import ClientMachine
@@ -17,6 +17,7 @@ from mqmesh.metabroker.protocol.events import Event
 from mqmesh.metabroker.protocol.messages import IncomingRun
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Publish
+from support.examples import examples
 
 
 def rests(made: ReadPacing, each: int, every: float, seconds: float, waits: bool = False) -> int:
@@ -44,6 +45,7 @@ def test_it_never_rests_while_they_come_slowly(every: float, each: int) -> None:
     assert rests(ReadPacing(), min(each, int(every * FAST / 2)), every, 5.0) == 0
 
 
+@settings(max_examples=examples(25))
 @given(st.integers(1, ENOUGH - 1), st.floats(0.000_01, 0.5 / FAST))
 def test_who_waits_for_us_is_hardly_ever_kept_waiting(each: int, every: float) -> None:
     assert 1 <= rests(ReadPacing(), each, every, 3.0, waits=True) <= 8

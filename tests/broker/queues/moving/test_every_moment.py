@@ -20,6 +20,7 @@ from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.moving.moving import Moving, State
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.stores import Stores
+from support.examples import examples
 
 from ..test_carry import waiting
 
@@ -193,5 +194,5 @@ def waiting_in_memory(queue: Any) -> set[int]:
     }
 
 
-EveryMoment.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+EveryMoment.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=50, deadline=None)
 TestEveryMoment = EveryMoment.TestCase
