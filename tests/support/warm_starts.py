@@ -70,8 +70,8 @@ enabled = True  # false: only true starts
 
 
 def install() -> None:
-    """Let `subprocess` clone what it can, in this process: on Linux x86-64 with Python 3.11 to 3.13. Elsewhere all starts are true ones."""
-    known = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.version_info < (3, 14)  # arguments of _fork_exec
+    """Let `subprocess` clone what it can, in this process: on Linux x86-64 with Python 3.11 or 3.12. Elsewhere all starts are true ones."""
+    known = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.version_info < (3, 13)  # later ones spawn where they can
     if known and os.environ.get("MQMESH_COLD_STARTS") != "1":
         subprocess._fork_exec = starter = _Starter(subprocess._fork_exec)  # type: ignore[attr-defined]
         atexit.register(starter.end)
