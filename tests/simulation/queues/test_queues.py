@@ -8,7 +8,7 @@ import pytest
 
 from ..seeds import run_seeds
 
-SEEDS = int(os.environ.get("MQMESH_QUEUE_SEEDS", "12"))
+SEEDS = int(os.environ.get("MQMESH_QUEUE_SEEDS", "30"))
 SLICE = 6
 
 
