@@ -545,10 +545,15 @@ class Load:
                         found.append(f"the group lacks {lost} of {publisher.site}/{number}")
             return found
 
-    def drain(self, timeout: float = 20.0) -> bool:
-        """Publish no more and wait until everything is acknowledged and has arrived; False if it does not within `timeout` seconds."""
+    def drain(self, patience: float = 20.0) -> bool:
+        """Publish no more and wait until everything is acknowledged and has arrived; False if nothing comes in `patience` seconds."""
         self.pause()
-        return self.wait(lambda: not self.behind(), timeout)
+        came = -1
+        while not self.wait(lambda: not self.behind(), patience):
+            before, came = came, self.count().received
+            if came == before:
+                return False
+        return True
 
     def wait(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Wait for something that the clients' events bring about."""

@@ -32,7 +32,7 @@ from mqmesh.mesh.topology.topology import BrokerEntry, LinkEntry, Topology
 from benchmarks.trials.load import SIZES, Count, Group, Load
 
 SETTLE = 90.0  # seconds that the mesh has to settle
-DRAIN = 90.0  # seconds that messages on their way have to arrive
+DRAIN = 90.0  # seconds in which something has to arrive, as long as messages are on their way
 FLOW = 60.0  # seconds that traffic has to come back
 STILL = 1.3  # seconds without a change of any broker's counters, which it says each second at the most
 
@@ -265,8 +265,8 @@ class Scene:
     ) -> Round:
         """Let the fault be for `seconds` and look at traffic for `after` seconds behind the repair, all under load.
 
-        patience: seconds that messages on their way have to arrive. step: told what happens. What was lost is known when
-        everything has arrived: publishing pauses at the end of a round.
+        patience: seconds in which something has to arrive while messages are on their way. step: told what happens. What was lost is
+        known when everything has arrived: publishing pauses at the end of a round.
         """
         load = self.load
         load.start()
@@ -288,7 +288,7 @@ class Scene:
         return self._finish(fault.what, gaps, mended, patience)
 
     def check(self, what: str, patience: float = DRAIN) -> Round:
-        """Let everything arrive, within so many seconds, and count what happened since the last round."""
+        """Let everything arrive, and count what happened since the last round. patience: see `round`."""
         return self._finish(what, {}, {}, patience)
 
     def _finish(self, what: str, gaps: dict[str, float], mended: dict[str, float], patience: float) -> Round:

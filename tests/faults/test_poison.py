@@ -14,7 +14,7 @@ import pytest
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Subscription
 from support.command import start
 from support.raw_client import RawClient
-from support.services import free_port
+from support.services import PATIENCE, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.keeps]
 
@@ -47,11 +47,11 @@ def work(port: int, name: str) -> None:
 
 
 class Pool:
-    """Processes that are started again when they die. worked: what they say. died: how often one was killed."""
+    """Processes that are started again when they die. worked: what they say. died: the name of each that was killed."""
 
     def __init__(self, port: int) -> None:
         self.worked: Queue[str] = Queue()
-        self.died = 0
+        self.died: Queue[str] = Queue()
         self._over = Event()
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._threads = [Thread(target=self._keep, args=(port, f"worker-{number}")) for number in range(MEMBERS)]
@@ -85,7 +85,8 @@ class Pool:
             with process.stdout:
                 for line in process.stdout:
                     self.worked.put(line.strip())
-            self.died += process.wait() == -signal.SIGKILL and not self._over.is_set()
+            if process.wait() == -signal.SIGKILL and not self._over.is_set():
+                self.died.put(name)
 
 
 def test_only_what_kills_its_members_is_a_dead_letter(tmp_path: Path) -> None:
@@ -104,5 +105,7 @@ def test_only_what_kills_its_members_is_a_dead_letter(tmp_path: Path) -> None:
             assert dead.expect(Publish).payload.decode() == POISON
             worked = [pool.worked.get(timeout=90) for _ in GOOD]
             assert sorted(worked) == sorted(GOOD)
-            assert pool.died == DELIVERIES
+            for _ in range(DELIVERIES):
+                pool.died.get(timeout=PATIENCE)
+            assert pool.died.empty()
         broker.terminate()
