@@ -12,7 +12,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_overflow_at_a_relay(tmp_path: Path) -> None:
-    with Scene(replace(mesh(RING), tables={"limits": {"link_unsent_bytes": 256 * 1024}}), tmp_path) as scene:
+    limits = {"link_unsent_bytes": 256 * 1024, "session_queue_bytes": "512 MiB"}  # the second: clients may be slow on a busy machine
+    with Scene(replace(mesh(RING), tables={"limits": limits}), tmp_path) as scene:
         scene.subscribe()
         scene.publish(1000, sizes=(20_000, 64, 5000))
         scene.publish(200, qos=2)
