@@ -258,7 +258,8 @@ class Service:
             made = handler(got)
             if isinstance(made, Iterator):
                 for number, one in enumerate(made, 1):
-                    self._post_one(context, one, number, fields)
+                    if got.header["kind"] != "notification":
+                        self._post_one(context, one, number, fields)
                 return
             answer = made
         except ServiceError as error:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from queue import Queue
 
 import pytest
 from mqmesh.client import AsyncService, CancelledError, ConnectionFactory, Delivered, ExpiredError, Service, ServiceError
@@ -88,8 +89,11 @@ async def test_asyncio(tmp_path: Path) -> None:
 async def test_several_responses(tmp_path: Path) -> None:
     """Each comes as soon as it is there, from a generator of either kind."""
 
+    noted = Queue[str]()
+
     def prices(request: Delivered) -> Iterator[str]:
         for number in range(3):
+            noted.put(f"{request.text} {number}")
             if request.text == "broken" and number == 1:
                 raise ServiceError("sold out", "none")
             yield f"{request.text} {number}"
@@ -106,6 +110,10 @@ async def test_several_responses(tmp_path: Path) -> None:
             assert [(one.text, one.header["number"]) for one in found] == [(f"tea {at}", f"{at + 1}/3") for at in range(3)]
             first, error = shop.ask("bank/prices", "broken").responses(30)
             assert (first.text, error.error_code) == ("broken 0", "none")
+            while not noted.empty():
+                noted.get()
+            shop.notify("bank/prices", "note")  # its handler goes to its end, too
+            assert [noted.get(timeout=30) for _ in range(3)] == ["note 0", "note 1", "note 2"]
 
     async with InterchangeSite(tmp_path) as site:
         made = factory(site)
