@@ -50,7 +50,7 @@ quick: venv ## unit and simulation tests, under two minutes
 	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
 
 plan: ## what `make test` is about to install, and how long it takes
-	@echo "make test installs what is missing, then runs every test: 15 to 22 minutes on two free cores once all is there, longer where others use them."
+	@echo "make test installs what is missing, then runs every test: 14 to 22 minutes on two free cores once all is there, longer where others use them."
 	@.ci/venv "$(PYTHON)" "$(VENV)" test plan | sed 's/^/  /'
 	@.ci/services plan | sed 's/^/  /'
 

@@ -240,7 +240,7 @@ class Exchange:
         if not session:
             session = self.ids.session(now)
         posted = replace(header, session="", call="", hop="", expires=expires)
-        call = Call(fresh.pop(0), session, posted, now, expires, [self._branch(way, header.kind) for way in ways], identifiers=identifiers)
+        call = Call(fresh.pop(0), session, posted, now, expires, [Branch(way) for way in ways], identifiers=identifiers)
         self._know(call)
         for branch in call.branches:
             self._give(call, branch, message, message.protocol, fresh, now)
@@ -248,10 +248,6 @@ class Exchange:
                 self._arrived(call, branch)
         self._keep(call, now)
         return Verdict(session, call.id)
-
-    def _branch(self, way: tuple[Step, ...], kind: Kind) -> Branch:
-        count = self._routes.responses(way[-1].to.service) if kind is Kind.REQUEST else 1
-        return Branch(way, missing=tuple(range(1, count + 1)) if count > 1 else (), of=count)
 
     def _session_of(self, header: Header, vouched: bool) -> str:
         """The session that a new call belongs to; empty: one of its own. A call that it names says which (l. 234)."""
@@ -411,7 +407,10 @@ class Exchange:
         hop.works = True
         self._sessions.begins(hop.service, call.session)
         parts = seen(step, call.header.access, message)
-        branch.message = None if branch.state is State.OUT and branch.at == len(branch.out) - 1 else message
+        recipient = branch.state is State.OUT and branch.at == len(branch.out) - 1
+        branch.message = None if recipient else message
+        if recipient and call.request and (count := self._routes.responses(hop.service)) > 1:
+            branch.missing, branch.of = tuple(range(1, count + 1)), count
         if branch.message is not None and parts is None and all(one.change is None for one in call.header.access.values()):
             branch.message = replace(message, body=Part(b""), attachments=())  # all of it is what the service makes of it
         to = step.to if parts == step.to.visible else replace(step.to, visible=parts)

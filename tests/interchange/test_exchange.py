@@ -563,6 +563,18 @@ def test_a_cancel_reaches_who_has_a_response_and_who_is_to_give_more(world: Worl
     assert "shop/orders" not in world.inboxes
 
 
+def test_the_service_that_a_request_comes_to_says_how_many_responses_there_are(world: World) -> None:
+    """Its rules may send it to another one than the sender named."""
+    elsewhere = (Step(Declaration("map/ids")), Step(Declaration("bank/prices")))
+    world.ways.arrive = lambda message, steps, at, now: elsewhere if at else steps  # type: ignore[method-assign]
+    ask(world, "bank/credit", services=["map/ids"])
+    world.post("response", "map/ids", b"!", hop=world.got("map/ids").header.hop)
+    hop = world.got("bank/prices").header.hop
+    for number in "312":
+        answer(world, hop, number)
+        assert world.got("shop/orders").header.number == f"{number}/3"
+
+
 def test_a_notification_to_a_service_that_gives_several_ends_at_once(world: World) -> None:
     verdict = world.post("notification", "shop/orders", recipients=["bank/prices"])
     assert world.exchange.calls[verdict.call].ended
