@@ -563,7 +563,10 @@ class Broker:
             connection.out = []
             data = out[0] if len(out) == 1 else b"".join(out)
             counters.bytes_sent += len(data)
-            connection.transport.write(data)
+            if connection.inside:
+                connection.transport.hand(data)
+            else:
+                connection.transport.write(data)
             if counters.bytes_sent > most and (left := list(rest)):
                 self._backlog.add(left)
         if counters.bytes_sent > self.site.backpressure.check_at:

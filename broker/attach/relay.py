@@ -177,20 +177,17 @@ class Relay:
         return accepted
 
     def single(self, end: End, data: bytes) -> bool:
-        """Take bytes that are one whole PUBLISH or PUBACK which goes on as it is. False: nothing was done, they have to be fed.
+        """Whether bytes are one whole PUBLISH or PUBACK which goes to the other end as it is, now. False: they have to be fed.
 
         Most messages come by themselves and keep their names.
         """
-        if not (self.up and end.idle) or len(data) > end.largest:
+        way = self._out if end is self.here else self._in
+        target = way.target
+        if not self.up or target.out or not end.idle or len(data) > end.largest:
             return False
         first = data[0]
-        way, back = (self._out, self._in) if end is self.here else (self._in, self._out)
         if first == 0x40:
-            if len(data) != 4 or data[1] != 2:
-                return False
-            back.source.out.append(data)
-            return True
-        target = way.target
+            return len(data) == 4 and data[1] == 2
         start = single_body(data) if first == 0x30 or first == 0x32 else 0
         if not start or end.version != target.version or 0 < target.takes < len(data):
             return False
@@ -205,7 +202,6 @@ class Relay:
         except UnicodeDecodeError:
             return False
         way.count()
-        target.out.append(data)
         return True
 
     def begin(self) -> None:

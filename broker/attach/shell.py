@@ -98,8 +98,13 @@ class Line(asyncio.Protocol):
         self._owner.ended(f"{self.end.name}: {getattr(exc, 'strerror', None) or exc or 'connection lost'}")
 
     def write(self) -> None:
-        data = self.end.take()
-        if data and self.open and not self.transport.is_closing():
+        """Write what the end says."""
+        if data := self.end.take():
+            self.send(data)
+
+    def send(self, data: bytes) -> None:
+        """Write bytes."""
+        if self.open and not self.transport.is_closing():
             self.transport.write(data)
             self._largest = max(self._largest, len(data))
             waiting = self.transport.get_write_buffer_size()
@@ -234,7 +239,10 @@ class Attachment:
         relay = self._relay
         assert relay is not None
         try:
-            if not relay.single(line.end, data) and relay.feed(line.end, data):
+            if relay.single(line.end, data):
+                self._pass(line, data)
+                return
+            if relay.feed(line.end, data):
                 if relay.up:
                     self._cross(relay)
                 else:
@@ -250,6 +258,16 @@ class Attachment:
             self._write()
         else:
             self._pair.pump_after(self._write)
+
+    def _pass(self, line: Line, data: bytes) -> None:
+        """What has come at one end goes to the other one as it is."""
+        assert line.other is not None
+        assert self._pair is not None
+        if line.other.end.name == HERE:
+            self._pair.other.hand(data)
+            self._pair.pump()
+        else:
+            line.other.send(data)
 
     def _write(self) -> None:
         for one in self._lines:
@@ -286,6 +304,8 @@ class Attachment:
         self._begun = True
         self._lines[0].transport.resume_reading()
         self._say("up", "")
+        if self._pair is not None:
+            self._pair.at_once = True  # from now on the lines only write
 
     def _failed(self, error: Exception) -> None:
         log.error("event=attach-failed name=%s", self.settings.name, exc_info=error)

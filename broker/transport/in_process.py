@@ -32,10 +32,10 @@ class InProcessPair:
 
     failed: called with the exception that `other` has raised. peer: host and port that `one` is told as those of the other end. secure: the
     other end stands for somebody whom it serves over TLS; `one` is told so as `secure`. speaks: the protocol that it serves them by, told
-    in the same way; "": none.
+    in the same way; "": none. at_once: `other` only writes when it is given bytes, so `one` may hand them over in the middle of its work.
     """
 
-    __slots__ = ("_failed", "_loop", "_pumping", "_soon", "one", "other")
+    __slots__ = ("_failed", "_loop", "_pumping", "_soon", "at_once", "one", "other")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class InProcessPair:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._failed = failed
-        self._pumping = self._soon = False
+        self._pumping = self._soon = self.at_once = False
         self.one, self.other = InProcessEnd(self, one, peer, secure, speaks), InProcessEnd(self, other)
         self.one.peer, self.other.peer = self.other, self.one
         one.connection_made(self.one)
@@ -86,6 +86,19 @@ class InProcessPair:
         finally:
             self._pumping = False
         self.pump()
+
+    def hand(self, end: InProcessEnd, data: bytes | bytearray | memoryview) -> None:
+        """Give an end bytes now; if it has to wait for them, they are written. What it writes meanwhile waits."""
+        if self._pumping or not self.at_once or end.waiting or not end.open:
+            end.peer.write(data)
+            return
+        self._pumping = True
+        try:
+            end.give(bytes(data))
+        finally:
+            self._pumping = False
+        if end.peer.waiting or end.waiting:
+            self.pump_soon()
 
     def pump_soon(self) -> None:
         """Call `pump` in the next turn of the loop."""
@@ -159,6 +172,18 @@ class InProcessEnd(asyncio.Transport):
                 pieces.append(inbox.popleft())
             data = b"".join(pieces)
         self.waiting -= len(data)
+        self.give(data)
+        if self.ended and not self.waiting:
+            self.lose(None)
+        return len(data)
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes bytes now, and more may come."""
+        return self._reading and not self._lost and not self.ended
+
+    def give(self, data: bytes) -> None:
+        """Hand over bytes, which wait no more."""
         try:
             self.protocol.data_received(data)
             peer = self.peer
@@ -167,9 +192,6 @@ class InProcessEnd(asyncio.Transport):
                 peer.protocol.resume_writing()
         except Exception as error:
             self._pair.raised(self, error)
-        if self.ended and not self.waiting:
-            self.lose(None)
-        return len(data)
 
     def lose(self, error: Exception | None) -> None:
         """Close this end and drop the bytes that wait for it."""
@@ -191,6 +213,11 @@ class InProcessEnd(asyncio.Transport):
         if peer.waiting > self._high and not self._told:
             self._told = True
             self.protocol.pause_writing()
+
+    def hand(self, data: bytes | bytearray | memoryview) -> None:
+        """`write`, and have the other end take it now where that may be (`InProcessPair.hand`)."""
+        if not self._lost and data:
+            self._pair.hand(self.peer, data)
 
     def close(self) -> None:
         """Close this end at once, and the other one when it has been given what was written."""

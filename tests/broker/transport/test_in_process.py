@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.transport.in_process import CHUNK, InProcessPair
+from mqmesh.broker.transport.in_process import CHUNK, InProcessEnd, InProcessPair
 
 
 class Talker(asyncio.Protocol):
     """Notes what happens to it. on_data: what it does with what comes."""
 
-    transport: asyncio.Transport
+    transport: InProcessEnd
 
     def __init__(self, on_data: Callable[[bytes], None] = lambda _: None) -> None:
         self.on_data = on_data
@@ -49,25 +49,71 @@ def nothing(error: Exception) -> None:
     raise AssertionError(error)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=50), st.sampled_from(["", "pump", "turn"])), max_size=30))
-def test_bytes_arrive_in_order_and_once(steps: list[tuple[bool, bytes, str]]) -> None:
+STEPS = st.tuples(st.booleans(), st.binary(min_size=1, max_size=50), st.sampled_from(["", "pump", "turn", "hand", "stop", "go"]))
+
+
+@given(st.lists(STEPS, max_size=30), st.booleans())
+def test_bytes_arrive_in_order_and_once(steps: list[tuple[bool, bytes, str]], at_once: bool) -> None:
+    """What the other end is given it answers. stop, go: the end that is written to reads no more, or goes on."""
+
     async def main() -> None:
-        one, other = Talker(), Talker()
+        def answer(data: bytes) -> None:
+            if b"?" in data:
+                sent[other] += b"!"
+                other.transport.write(b"!")
+
+        one, other = Talker(), Talker(answer)
         pair = InProcessPair(one, other, nothing)
+        pair.at_once = at_once
         sent = {one: b"", other: b""}
         for first, data, then in steps:
-            who = one if first else other
-            who.transport.write(bytearray(data))
+            who, reader = (one, other) if first else (other, one)
             sent[who] += data
+            if then == "hand":
+                who.transport.hand(bytearray(data))
+            else:
+                who.transport.write(bytearray(data))
             if then == "pump":
                 pair.pump()
             elif then == "turn":
                 await asyncio.sleep(0)
+            elif then == "stop":
+                reader.transport.pause_reading()
+            elif then == "go":
+                reader.transport.resume_reading()
+        for end in (one, other):
+            end.transport.resume_reading()
         pair.pump()
         assert (bytes(other.got), bytes(one.got)) == (sent[one], sent[other])
         assert all(type(chunk) is bytes for chunk in one.chunks + other.chunks)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_bytes_are_handed_over_at_once_where_that_may_be(at_once: bool) -> None:
+    one, other = Talker(), Talker(lambda data: other.transport.write(b"answer"))
+    pair = InProcessPair(one, other, nothing)
+    pair.at_once = at_once
+    one.transport.hand(b"x")
+    assert (bytes(other.got), bytes(one.got)) == (b"x" * at_once, b"")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (bytes(other.got), bytes(one.got)) == (b"x", b"answer")
+
+
+async def test_an_exception_during_a_hand_over_ends_both() -> None:
+    def fail(data: bytes) -> None:
+        raise ValueError
+
+    failed: list[Exception] = []
+    one, other = Talker(), Talker(fail)
+    pair = InProcessPair(one, other, failed.append)
+    pair.at_once = True
+    one.transport.hand(b"x")
+    await one.gone.wait()
+    await other.gone.wait()
+    assert [type(error) for error in failed] == [ValueError]
 
 
 async def test_what_nobody_hands_over_the_loop_does() -> None:
