@@ -5,7 +5,7 @@ size of the mesh.
 
 Invariants
 - an edge is here if exactly two ends list its incarnation, each naming the other's number;
-- `gained` and `lost` hold what has changed since they were emptied (`taken`).
+- `gained` and `lost` hold, by incarnation, what has changed since they were emptied (`taken`); not what came and went in between.
 
 It does not know who can be reached, nor lives.
 """
@@ -43,8 +43,8 @@ class Edges:
     def __init__(self) -> None:
         self.of: dict[Key, dict[int, tuple[Key, int]]] = {}
         self.policies: dict[int, dict[int, Policy]] = {}
-        self.gained: list[Edge] = []
-        self.lost = False
+        self.gained: dict[int, Edge] = {}
+        self.lost: dict[int, Edge] = {}
         self._ends: dict[int, list[_End]] = {}
         self._used: dict[int, Edge] = {}
 
@@ -65,10 +65,10 @@ class Edges:
         for incarnation in touched:
             self._judge(incarnation)
 
-    def taken(self) -> tuple[list[Edge], bool]:
-        """What has come since the last time, and whether something has gone."""
-        found = self.gained, self.lost
-        self.gained, self.lost = [], False
+    def taken(self) -> tuple[list[Edge], list[Edge]]:
+        """What has come, and what has gone, since the last time."""
+        found = list(self.gained.values()), list(self.lost.values())
+        self.gained, self.lost = {}, {}
         return found
 
     def _judge(self, incarnation: int) -> None:
@@ -91,7 +91,8 @@ class Edges:
         if now == before:
             return
         if before is not None:
-            self.lost = True
+            if self.gained.pop(incarnation, None) is None:
+                self.lost[incarnation] = before
             del self._used[incarnation]
             for key in (before.one, before.other):
                 del self.of[key][incarnation]
@@ -99,6 +100,6 @@ class Edges:
                     del self.of[key]
         if now is not None:
             self._used[incarnation] = now
-            self.gained.append(now)
+            self.gained[incarnation] = now
             self.of.setdefault(now.one, {})[incarnation] = now.other, now.cost
             self.of.setdefault(now.other, {})[incarnation] = now.one, now.cost

@@ -11,9 +11,9 @@ Two lives of one UUID (lives.py): `records` has the one that holds it, `twins` t
 one that is, as after any restart. If both are reachable, the data folder was copied: lives.py says which one holds, and the other is left
 out of the picture until it yields.
 
-What a record changes is found without looking at the others (edges.py), as long as links come and each number and UUID has one life. A
-link that goes, a number that two have, or a twin is looked at as a whole. Paths are computed when somebody asks for them, so not by who
-sends nothing.
+What a record changes is found without looking at all others (edges.py), as long as each number and UUID has one life. A link that comes
+leads to those beyond it. A link that goes changes nobody's reach while there is a detour between its ends. A number that two have, or a
+twin, is looked at as a whole. Paths are computed when somebody asks for them, so not by who sends nothing.
 
 Invariants
 - records only ever grow in (epoch, sequence); one that is not newer is not passed on, so that flooding ends;
@@ -25,6 +25,7 @@ It does not know messages, interest, connections or time.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Collection
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -213,15 +214,52 @@ class LinkStates:
         if not self.dirty:
             return
         gained, lost = self._edges.taken()
-        if lost or self._as_a_whole or self.twins or self.crowded:
+        if self._as_a_whole or self.twins or self.crowded:
             self._compute()
         else:
+            self._shrink(lost)
             self._grow(gained)
         self.dirty = self._as_a_whole = False
         self._renewed.clear()
 
+    def _shrink(self, lost: list[Edge]) -> None:
+        """Links have gone. Whoever has lost its path from here has a link on that path with no detour, whose far end is looked at too."""
+        for edge in lost:
+            self._paths_due = self._changed = True
+            if self._apart(edge.one, edge.other) is None:
+                continue
+            for end in (edge.one, edge.other):
+                if end in self._reachable and (part := self._apart(end, self._own)) is not None:
+                    self._lose(self._reachable - part if self._own in part else self._reachable & part)
+
+    def _apart(self, one: Key, other: Key) -> set[Key] | None:
+        """Of two that no path joins, all that one of them can reach; None if a path joins them.
+
+        Two searches take turns, nearest first, so that both end early where there is a short detour or little beyond one of them.
+        """
+        found, beyond = {one}, deque([one])
+        theirs, beyond_them = {other}, deque([other])
+        if one == other:
+            return None
+        while beyond:
+            for peer, _ in self._edges.of.get(beyond.popleft(), {}).values():
+                if peer in theirs:
+                    return None
+                if peer not in found:
+                    found.add(peer)
+                    beyond.append(peer)
+            found, beyond, theirs, beyond_them = theirs, beyond_them, found, beyond
+        return found
+
+    def _lose(self, gone: set[Key]) -> None:
+        """These cannot be reached any more."""
+        self._reachable -= gone
+        for number, _ in gone:
+            self.holders.pop(number, None)
+            self.live &= ~(1 << number)
+
     def _grow(self, gained: list[Edge]) -> None:
-        """Records are newer and links have come, and nothing else."""
+        """Records are newer and links have come."""
         came: set[Key] = set()
         for edge in gained:
             for here, there in ((edge.one, edge.other), (edge.other, edge.one)):

@@ -47,5 +47,5 @@ def test_record_by_record_and_at_once(changes: list[tuple[Key, list[LinkEntry] |
         assert all(edges.of.values()), "an end without links stays"
         gained, lost = edges.taken()
         assert {(edge.one, edge.other, edge.cost) for edge in gained} == {(one, other, cost) for one, other, _, cost in found - before}
-        assert lost == bool(before - found)
+        assert {(edge.one, edge.other, edge.cost) for edge in lost} == {(one, other, cost) for one, other, _, cost in before - found}
         before = found
