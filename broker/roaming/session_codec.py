@@ -1,7 +1,8 @@
 """A session in parcels: what one broker sends of it to another, as msgpack.
 
     state   [form, expiry | nil, user | nil, [[filter, QoS, No Local, Retain As Published, Retain Handling, identifier], ...],
-             QoS 2 identifiers received, [[first, count], ...] identifiers released]
+             QoS 2 identifiers received, [[first, count], ...] identifiers released, name of the listener by which the client came last]
+             (the last only if it has a name)
     items   [item, ...]; an item is a run, or a span of messages of different topics, for this one session:
             [0, QoS, first identifier, retain, suffix, topic, publisher's QoS, publisher's retain, properties, expiry left | nil, payloads]
             [1, QoS, first identifier, block of frames, version of the frames, count, publisher's QoS]
@@ -30,13 +31,15 @@ PIECE = 128 * 1024  # bytes of messages in one item, about
 
 
 class SessionState(NamedTuple):
-    """A session without its messages. subscriptions: with their identifiers. received: QoS 2 identifiers. released: blocks of them."""
+    """A session without its messages. subscriptions: with their identifiers. received: QoS 2 identifiers. released: blocks of them.
+    listener: by which the client came last, "" if it has no name."""
 
     expiry: float | None
     user: str | None
     subscriptions: list[tuple[Subscription, int]]
     received: list[int]
     released: list[tuple[int, int]]
+    listener: str = ""
 
 
 def encode_state(state: SessionState) -> bytes:
@@ -53,21 +56,24 @@ def encode_state(state: SessionState) -> bytes:
         ]
         for s, number in state.subscriptions
     ]
-    packed: bytes = msgpack.packb([FORM, state.expiry, state.user, subscriptions, state.received, state.released])
+    listener = [state.listener] if state.listener else []  # an earlier release has no names of listeners, and reads none
+    packed: bytes = msgpack.packb([FORM, state.expiry, state.user, subscriptions, state.received, state.released, *listener])
     return packed
 
 
 def decode_state(data: bytes) -> SessionState:
     """The reverse. Raises ValueError."""
     try:
-        form, expiry, user, subscriptions, received, released = msgpack.unpackb(data)
+        form, expiry, user, subscriptions, received, released, *listener = msgpack.unpackb(data)
         if form != FORM:
             raise ValueError(f"form {form}, this version reads {FORM}")
+        if any(type(one) is not str for one in listener):
+            raise ValueError("the listener is no text")
         held = [
             (Subscription(topic, qos, local, published, handling, *said), n)
             for topic, qos, local, published, handling, n, *said in subscriptions
         ]
-        return SessionState(expiry, user, held, received, [(first, count) for first, count in released])
+        return SessionState(expiry, user, held, received, [(first, count) for first, count in released], *listener)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise ValueError(f"a session's state: {error}") from None
 

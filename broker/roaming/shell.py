@@ -504,7 +504,8 @@ class Roaming:
         router = self.router
         released = session.outbound.released()
         held = [(subscription, router.identifier(session, full)) for full, subscription in session.subscriptions.items()]
-        state = SessionState(session.expiry, self.guard.owner_of(session), held, sorted(session.inbound.open), released)
+        owner = self.guard.owner_of(session)
+        state = SessionState(session.expiry, owner, held, sorted(session.inbound.open), released, session.listener)
         for first, count in released:
             session.outbound.complete(first, count)
         if session.inbound.open:
@@ -581,6 +582,8 @@ class Roaming:
             waiting = self._waiting.get(client_id)
             if waiting is not None and waiting.client == place.client:
                 session.listener = waiting.connection.listener
+            else:  # who waited has gone, or was told to try again
+                session.listener = found.listener
             session.account.move(None, self.guard.user_of(session))
             self.sessions.rest(session)
             session.inbound.open.update(found.received)

@@ -12,6 +12,8 @@ from typing import Any
 import jwt
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings, parse
+from mqmesh.broker.roaming.shell import Roaming
+from mqmesh.mesh.roaming.places import Place
 from mqmesh.mqtt.packets import Connack, Connect
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
@@ -20,6 +22,7 @@ from support.broker_site import Client, Site, until
 SECRET = b"a secret of the token's issuer, 32 bytes or more"
 FOREVER = 0xFFFFFFFF
 REFUSED = 0x87
+TRY_AGAIN = 0x89
 RULES: list[dict[str, Any]] = [
     {"allow": ["publish", "subscribe"], "topics": ["own/%u/#"]},
     {"users": ["alice"], "listeners": ["office"], "allow": ["subscribe"], "topics": ["plant/#"]},
@@ -81,6 +84,39 @@ async def test_the_listener_of_the_last_connection_says_what_a_session_gets(
             async with site(1, tmp_path, store, other) as home:
                 await linked(home, other)
                 await resumed(home, other, made, back, elsewhere)
+
+
+@pytest.mark.parametrize("back", ["hall", "office"])
+@pytest.mark.parametrize("made", ["hall", "office"])
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_session_that_comes_when_nobody_waits_is_judged_by_the_listener_of_its_last_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, back: str, restarted: bool
+) -> None:
+    """She was told to try again, and finds all that she had."""
+    install = Roaming.install
+
+    def come_late(roaming: Roaming, place: Place, state: bytes, merge: bool) -> None:
+        roaming._too_long(place.client)
+        install(roaming, place, state, merge)
+
+    monkeypatch.setattr(Roaming, "install", come_late)
+    store = MemoryStore()
+    async with site(1, tmp_path, None) as home:
+        async with site(2, tmp_path, store, home) as other:
+            await linked(home, other)
+            alice, _ = await come(home, made, "alice", "c")
+            assert (await alice.subscribe("plant/#", qos=1)).reasons == [1]
+            await alice.cut()
+            await home.gone("c")
+            alice, answer = await come(other, back, "alice", "c")
+            assert answer.reason == TRY_AGAIN
+            await until(lambda: other.broker.site.sessions.get("c") is not None)
+            if not restarted:
+                await resumed(other, home, made, back, elsewhere=False)
+        if restarted:
+            async with site(2, tmp_path, store, home) as other:
+                await linked(home, other)
+                await resumed(other, home, made, back, elsewhere=False)
 
 
 async def resumed(home: Site, other: Site, made: str, back: str, elsewhere: bool) -> None:
