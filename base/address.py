@@ -236,6 +236,8 @@ def _plain_address(text: str, port: int) -> Address:
 
 def why_not_listening(error: OSError) -> str:
     """Why a program does not listen at an address, and what to do about it: one line without the address."""
+    if error.filename is not None:  # of a certificate, say
+        return f"{error.filename}: {error.strerror}"
     if error.errno == errno.EADDRINUSE:
         return "the address is taken by another program; give another port, or port 0 for any free one"
     if error.errno == errno.EACCES:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..base.address import is_loopback
+from ..base.address import is_loopback, why_not_listening
 from ..base.extras import install
 from ..base.plural import counted
 from ..base.settings import ConfigError
@@ -120,10 +118,8 @@ def serve(
             keep=keep_numbers * DAY,
             check=_check(),
         )
-    except (OSError, ssl.SSLError) as error:
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise fail(f"cannot serve at {listen}: the address is taken by another program; give another with --listen") from error
-        raise fail(f"cannot serve at {listen}: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise fail(f"cannot serve at {listen}: {why_not_listening(error)}") from error
     finally:
         store.close()
 

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from ..base.extras import missing
 from ..base.process.collector import spare_start_and_end
-from .output import HELP, WRONG_USE, Command, Group, command_group, note
+from .output import FAILED, HELP, WRONG_USE, Command, Group, command_group, note
 
 # command -> (module in this package, function or group in it, first line of its help)
 COMMANDS = {
@@ -158,6 +158,9 @@ def program() -> None:
             raise
         note(text)
         sys.exit(WRONG_USE)
+    except OSError as error:  # of a file or of the network: no command fails to say so in one line
+        note(f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror or str(error))
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

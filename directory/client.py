@@ -15,6 +15,8 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
+from ..base.http.url import web_address
+
 TIMEOUT = 10.0  # seconds
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 
@@ -61,7 +63,7 @@ class Client:
     """Talks to the directory at `url`, such as http://127.0.0.1:8090. account: name and secret, to log in with the first call."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT, account: tuple[str, str] | None = None) -> None:
-        if not url.startswith(("http://", "https://")):
+        if web_address(url) is None:
             raise ValueError(f"{url!r}: write http://host:port or https://host:port")
         self._url = url.rstrip("/")
         self._timeout = timeout

@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
 import zeep
 from lxml import etree
 
+from ..base.http.url import web_address
 from .client import ClientError
 
 RECORD = "uddi:mqmesh:record"  # as documents.RECORD, which needs the directory's own libraries
@@ -37,8 +37,8 @@ class Inquiry:
     """
 
     def __init__(self, url: str, account: tuple[str, str] | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = web_address(url)
+        if parts is None:
             raise ValueError(f"{url!r}: write http://host:port or https://host:port, or the address of a UDDI registry's WSDL")
         self._wsdl = url if parts.path.strip("/") or parts.query else f"{url.rstrip('/')}/uddi?wsdl"
         self._account = account

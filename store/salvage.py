@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from .base import REMEDY, Kind, Store, StoreError
 from .folder import MARK, FolderLock, in_use, sync_folder
-from .locations import path_of, shown, store_at
+from .locations import path_of, scheme_of, shown, store_at
 from .records import Batch, Counts, StoredDelivery, StoredRun
 from .sqlite_check import check_log, log_of
 
@@ -41,13 +41,13 @@ class Report(NamedTuple):
 
 def check(address: str) -> Report:
     """Read a store through, beside a broker that may use it. Raises StoreError when it cannot be opened at all."""
-    scheme = urlsplit(address).scheme
+    scheme = scheme_of(address)
     return _look_through(address, scheme not in FILES or in_use(_file_of(address).parent))
 
 
 def _look_through(address: str, used: bool) -> Report:
     """used: whether somebody may write meanwhile."""
-    scheme = urlsplit(address).scheme
+    scheme = scheme_of(address)
     store = store_at(address)
     problems: list[str] = []
     try:
@@ -69,7 +69,7 @@ def salvage(address: str, at_least: int = 0) -> Report:
 
     at_least: rows that have to be whole; with fewer nothing is changed.
     """
-    scheme = urlsplit(address).scheme
+    scheme = scheme_of(address)
     if scheme in SERVERS:
         return _salvage_schema(address, at_least)
     if scheme not in FILES:
@@ -125,7 +125,7 @@ def _salvage_schema(address: str, at_least: int) -> Report:
 
 def _file_of(address: str) -> Path:
     path = path_of(address)
-    return path if urlsplit(address).scheme == "sqlite" else path / "data.mdb"
+    return path if scheme_of(address) == "sqlite" else path / "data.mdb"
 
 
 def _refuse_another_version(address: str) -> None:

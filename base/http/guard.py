@@ -14,8 +14,11 @@ What strangers send wrongly is a warning a minute for their address.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
+import ssl
+from pathlib import Path
 from typing import Any
 
 from uvicorn import Config
@@ -134,7 +137,12 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
 
 
 def guarded(app: Any, most: int, log: logging.Logger, **settings: Any) -> Config:
-    """The configuration of uvicorn for a face. most: connections. log: of what clients do wrong. settings: others of uvicorn."""
+    """The configuration of uvicorn for a face. most: connections. log: of what clients do wrong. settings: others of uvicorn.
+
+    Raises OSError if the certificate or its key cannot be used.
+    """
+    if "ssl_certfile" in settings:
+        _check(settings["ssl_certfile"], settings["ssl_keyfile"])
     protocol = type("Protocol", (GuardedProtocol,), {"most": most, "refusals": Refusals(log, "http-refused")})
     return Config(
         app,
@@ -148,3 +156,14 @@ def guarded(app: Any, most: int, log: logging.Logger, **settings: Any) -> Config
         server_header=False,
         **settings,
     )
+
+
+def _check(certificate: str | Path, key: str | Path) -> None:
+    """Raise OSError, which names the file, if a certificate cannot be used: uvicorn says it late, and without a name."""
+    for file in (certificate, key):
+        Path(file).read_bytes()
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: "")  # never ask at the terminal
+    except ssl.SSLError as error:
+        why = (error.reason or "no PEM").lower().replace("_", " ")
+        raise OSError(errno.EINVAL, f"no certificate with its key ({why}): give PEM files", f"{certificate}, {key}") from None

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
-from urllib.parse import urlsplit
+
+from ...base.http.url import web_address
 
 PATH = "/v1/traces"
 MOST = 2000  # spans of one request
@@ -33,8 +34,8 @@ class Collector:
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, wait: Callable[[float], None] = time.sleep) -> None:
         """Raises ExportError for a URL that is none."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = web_address(url)
+        if parts is None:
             raise ExportError(f'"{url}" is no address of a collector: give http://host:4318 or https://...')
         self.url = url
         self._parts = parts

@@ -20,6 +20,8 @@ class Place:
 
     def __init__(self, root: str | os.PathLike[str], options: dict[str, Any] | None = None) -> None:
         """root: a folder or a URL. options: of the URL's file system, as fsspec takes them. Raises ValueError, one line."""
+        if root == "":  # an unset variable of a script: it is not to be the root of the disk
+            raise ValueError("the path is empty: give a folder or a URL")
         self.root = os.fspath(root).rstrip("/") or "/"
         self.remote = "://" in self.root and not self.root.startswith("file://")
         if self.remote:
@@ -102,6 +104,6 @@ def _remote(root: str, options: dict[str, Any]) -> tuple[Any, str]:
         raise ValueError(f"{root}: a URL needs fsspec: install mqmesh[journal]") from None
     try:
         fs, base = fsspec.core.url_to_fs(root, **options)
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, OSError) as error:  # some reach out for the server here
         raise ValueError(f"{root}: {error}") from None
     return fs, str(base).rstrip("/")

@@ -61,7 +61,10 @@ class Store:
         self._writers = WriterTurns()
         self._asked = (-SINCE - 1.0, 0.0)  # when, by our clock, the server was asked for the time, and what it said
         self.changed: Callable[[], None] = lambda: None  # called in a writer's thread
-        parsed = make_url(url)
+        try:
+            parsed = make_url(url)
+        except ValueError as error:  # SQLAlchemy's own for a port that is no number
+            raise sa.exc.ArgumentError(f"{url}: {error}") from None
         self._postgresql = parsed.get_backend_name() == "postgresql"
         self.searches = 2 if self._postgresql else 1
         if self._postgresql:

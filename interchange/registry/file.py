@@ -35,9 +35,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from ...base.http.url import web_address
 from ...base.settings import ConfigError, Section, read
 from ..reading import service_name
 from ..refusals import Refusal
@@ -135,15 +135,10 @@ def _routing(one: Section, revision: int) -> Routing:
 
 def _push(push: Section) -> Push:
     url = push.string("url", right="give the URL that messages are posted to")
-    try:
-        parts = urlsplit(url)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        named = parts.username is not None or parts.password is not None
-    except ValueError:
-        right, named = False, False
-    if not right or not url.isprintable() or " " in url:
+    parts = web_address(url)
+    if parts is None:
         raise push.error("url", "give https://HOST/PATH, or http://HOST/PATH")
-    if named:
+    if parts.username is not None or parts.password is not None:
         raise push.secret_error("url", "no user and password in a URL, which others see: give user and password beside it")
     windows = tuple(_window(push, one) for one in push.strings("windows", [], 'give a list such as ["01:00-02:00"]'))
     zone = push.string("zone", "UTC")

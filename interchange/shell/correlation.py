@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from ...base.log_limit import PerMinute
 from ...base.quoting import quoted
 from ...mqtt.errors import UsageError
 from ..calls import unpack
@@ -40,7 +41,9 @@ FILE = "correlation.db"
 SOON = 0.5  # seconds that calls are gathered before they are written
 SWEEP = 600.0  # seconds between two looks at what is too old
 PATIENCE = 3.0  # seconds until a home that does not answer is named
-MOST_REFUSED = 10_000  # refused posts that wait to be written; more are counted only
+MOST_REFUSED = 10_000  # refused posts that wait to be written
+MOST_OF_ONE = 100  # refused posts of one user and minute that are written: strangers are not to fill the disk
+USERS = 500  # whose refused posts are counted within a minute
 MOST_ASKED = 256  # queries that are being answered
 QUERY, FOUND = "interchange/query", "interchange/found"
 
@@ -75,6 +78,7 @@ class Correlation:
         self._reading = ThreadPoolExecutor(1, "interchange-query")
         self._calls: dict[str, bytes] = {}
         self._refused: list[tables.Refused] = []
+        self._counts = PerMinute(USERS, "")
         self._timer: asyncio.TimerHandle | None = None
         self._sweeping = self._loop.call_later(SWEEP, self._sweep)
         self._asked: dict[bytes, Asked] = {}
@@ -108,9 +112,12 @@ class Correlation:
         self._soon()
 
     def note_refused(self, user: str, client: str, refusal: Refusal) -> None:
-        """A post was refused."""
-        if len(self._refused) < MOST_REFUSED:
-            self._refused.append((self._now(), user, client, refusal.code.value, refusal.what[:1000]))
+        """A post was refused. A minute has few rows of one user, and of all without one; the next row says how many were left out."""
+        now = self._now()
+        before, left_out = self._counts.count(user, now / 1000, MOST_OF_ONE)
+        if before < MOST_OF_ONE and len(self._refused) < MOST_REFUSED:
+            more = f" (left_out={left_out} of an earlier minute)" if left_out else ""
+            self._refused.append((now, user, client, refusal.code.value, refusal.what[:1000] + more))
             self._soon()
 
     def _soon(self) -> None:

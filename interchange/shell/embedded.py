@@ -23,6 +23,7 @@ from ...base.extras import install
 from ...base.interchange import ANSWER, EXPLAIN, INBOX, POST, PUBLISHER, QUERY, clients_of
 from ...base.process.tokens import Tokens
 from ...base.quoting import quoted
+from ...base.refusals import Refusals
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
 from ...broker.queues.putting import said_inside
@@ -92,6 +93,7 @@ class Interchange:
         self._correlation: Correlation | None = None
         self.faces: Faces | None = None
         self._pushing: Pushing | None = None
+        self._refusals = Refusals(log, "post-refused")
         self._takers: set[str] = set()  # clients that take from inboxes
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -275,12 +277,12 @@ class Interchange:
         return frozenset([speaks] + ["tls"] * secure + ["password" if proof == "token" else proof] * (proof != "nothing"))
 
     def _note(self, connection: Connection, refusal: Refusal, size: int) -> None:
-        who = quoted(connection.client_id), quoted(connection.user)
         if self._correlation is not None:
             self._correlation.note_refused(connection.user or "", connection.client_id, refusal)
         if self._context.journal is not None:
             noting.refused(self._context.journal, connection, refusal, size)
-        log.info("event=post-refused code=%s client=%s user=%s text=%s", refusal.code, *who, quoted(refusal.what[:200]))
+        who = f" code={refusal.code} client={quoted(connection.client_id)} user={quoted(connection.user)}"
+        self._refusals.say(self._context.now, connection.address, quoted(refusal.what[:200]), who, refusal.code.value)
 
     def _decide_somewhere(
         self, message: Message, told: Told, connection: Connection, properties: PublishProperties | None

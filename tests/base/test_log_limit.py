@@ -6,7 +6,7 @@ import logging
 import time
 
 import pytest
-from mqmesh.base.log_limit import EVENTS, MOST, LogLimit
+from mqmesh.base.log_limit import EVENTS, MOST, MOST_TOLD, LogLimit
 
 
 class Clock:
@@ -68,9 +68,29 @@ def test_events_without_an_end_are_bounded_too(log: logging.Logger, lines: Lines
     assert len(lines.lines) == EVENTS + MOST
 
 
-def test_info_is_not_counted_and_mistakes_pass(log: logging.Logger, lines: Lines) -> None:
+def test_what_is_only_told_has_a_bound_of_its_own(log: logging.Logger, lines: Lines, clock: Clock) -> None:
     log.setLevel(logging.DEBUG)
-    for _ in range(2 * MOST):
+    for _ in range(2 * MOST_TOLD):
         log.info("event=connect")
-    assert len(lines.lines) == 2 * MOST
+    log.warning("event=connect")
+    assert len(lines.lines) == MOST_TOLD + 1
+    assert lines.lines[-2:] == ["event=connect left_out=the-rest-of-this-minute", "event=connect"]
+    clock.now = 60.0
+    log.info("event=connect")
+    assert lines.lines[-1] == f"event=connect left_out={MOST_TOLD}"
+
+
+def test_those_of_an_earlier_minute_make_room(log: logging.Logger, lines: Lines, clock: Clock) -> None:
+    for number in range(EVENTS + MOST + 1):
+        log.warning("event=%d", number)
+    clock.now = 60.0
+    log.warning("event=new")
+    assert lines.lines[-1] == "event=new"
+
+
+def test_debugging_and_mistakes_pass(log: logging.Logger, lines: Lines) -> None:
+    log.setLevel(logging.DEBUG)
+    for _ in range(MOST_TOLD + 1):
+        log.debug("event=connect")
+    assert len(lines.lines) == MOST_TOLD + 1
     assert lines.filters[0].filter(logging.LogRecord("n", logging.WARNING, "p", 1, "%d", ("x",), None))  # type: ignore[union-attr]

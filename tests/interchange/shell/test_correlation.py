@@ -185,6 +185,25 @@ async def test_refused_posts_are_written_down(tmp_path: Path) -> None:
     assert rows == [("shop", "shop", "unknown-service")]
 
 
+async def test_refused_posts_of_one_user_fill_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mqmesh.interchange.shell.correlation.MOST_OF_ONE", 3)
+    async with site_of(tmp_path) as site:
+        shop = await service(site, "shop/orders")
+        bank = await service(site, "bank/credit")
+        for number in range(5):
+            await shop.post("request", b"", recipient=f"bank/none{number}")
+        await bank.post("request", b"", recipient="bank/none")
+        assert site.inside._correlation is not None
+        monkeypatch.setattr(site.inside._correlation, "_now", lambda: site.inside.now() + 60_000)
+        await shop.post("request", b"", recipient="bank/more")
+    rows = tables.connect(tmp_path / "data" / "correlation.db").execute("SELECT user, what FROM refused").fetchall()
+    assert [user for user, _ in rows] == ["shop", "shop", "shop", "bank", "shop"]
+    assert rows[-1][1].endswith("(left_out=2 of an earlier minute)")
+    assert [one.levelname for one in caplog.records if "event=post-refused" in one.getMessage()].count("WARNING") == 1
+
+
 async def test_a_session_is_told_from_any_site(tmp_path: Path) -> None:
     async with TwoSites(tmp_path) as mesh:
         shop, bank = await mesh.at("porto", "shop/orders"), await mesh.at("lyon", "bank/credit")

@@ -24,7 +24,11 @@ class Url(NamedTuple):
 
 def parsed(url: str, parameter: str = "", number: int = 0) -> Url:
     """What a URL says. parameter: one that is a whole number; `number` where it is missing. Raises OSError."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  (it raises for one that cannot be)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"{url.rpartition('@')[2]}: {error}") from None
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     name, count = given.pop("name", NAME), given.pop(parameter, str(number)) if parameter else "0"
     host = parts.netloc.rpartition("@")[2]
