@@ -7,7 +7,6 @@ authority's key stays in its folder. It is needed only to issue certificates.
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ..base.process.files import PRIVATE, READABLE, replace_file
 
 SKEW = timedelta(hours=1)  # certificates are valid from this time before now, because clocks differ
 
@@ -176,20 +177,14 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read. Replaces an older file in one step."""
-    _write(path, data, 0o600)
+    _write(path, data, PRIVATE)
 
 
 def write_public(path: Path, data: bytes) -> None:
     """Write a file that everyone can read."""
-    _write(path, data, 0o644)
+    _write(path, data, READABLE)
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    replace_file(path, data, mode)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..base.cache import Cache
+from ..base.process.files import replace_file
 from ..broker.applications import Application, Lookup
-from ..broker.mesh.identity import replace_file
 from .client import ClientError
 from .watch import Change, Teller, Watch
 

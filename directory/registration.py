@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.address import parse_address
 from ..base.backoff import Backoff
+from ..base.process.files import replace_file
 from ..broker.config import UNASSIGNED, BrokerConfig, DirectorySettings
 from ..broker.mesh.identity import FILE as IDENTITY
-from ..broker.mesh.identity import replace_file
 from ..broker.settings.directory import BY_NAME, OfferedService, reachable
 from ..mesh.topology.settings import PeerSettings
 from .applications import Applications

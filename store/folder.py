@@ -10,6 +10,7 @@ import shutil
 import time
 from pathlib import Path
 
+from ..base.process.files import sync_folder
 from .base import Kind, StoreError
 
 LOCK_WAIT = 10.0  # seconds: the store process of a broker that was killed may still end its last commit
@@ -92,26 +93,6 @@ def refuse_half_salvaged(file: Path, store: str) -> None:
     """A salvage of this file was interrupted. Raises StoreError: it must go on before anyone starts."""
     if file.with_name(file.name + MARK).exists():
         raise StoreError(Kind.CORRUPT, store, "is being salvaged, or that was interrupted: run 'mqmesh store salvage' again")
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Have a file with this text in the place of another one, durably and for its owner alone. Blocks. Raises OSError."""
-    fresh = path.with_suffix(".new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
-    sync_folder(path.parent)
 
 
 def os_error(store: str, error: OSError) -> StoreError:

@@ -43,8 +43,9 @@ import lmdb
 from lmdb.verify import VerifyError, verify
 
 from ..base.process.disk import reserve
+from ..base.process.files import sync_folder
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
-from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, refuse_half_salvaged, space_of, sync_folder
+from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, refuse_half_salvaged, space_of
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 MAP_SIZE = 64 << 30  # address space reserved for the file, not disk; it grows as needed up to this

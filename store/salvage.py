@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from ..base.process.files import sync_folder
 from .base import REMEDY, Kind, Store, StoreError
-from .folder import MARK, FolderLock, in_use, sync_folder
+from .folder import MARK, FolderLock, in_use
 from .locations import path_of, scheme_of, shown, store_at
 from .records import Batch, Counts, StoredDelivery, StoredRun
 from .sqlite_check import check_log, log_of

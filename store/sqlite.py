@@ -29,6 +29,7 @@ from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from ..base.process.files import sync_folder
 from . import sqlite_migration
 from .base import CHECKED_SIZE, CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
 from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
@@ -42,7 +43,6 @@ from .folder import (
     read_only,
     refuse_half_salvaged,
     space_of,
-    sync_folder,
 )
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 from .sqlite_check import check_log, check_schema, check_structure, log_of

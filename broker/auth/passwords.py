@@ -5,14 +5,13 @@ A name has no colon and no control characters. `#` begins a comment line. The ha
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from ...base.logins import hash_of_nobody
+from ...base.process.files import replace_file
 from .mosquitto_hash import MosquittoHash
 
 LONGEST_NAME = 255
@@ -104,22 +103,5 @@ def change(path: Path, name: str, password: bytes | None) -> bool:
     known = len(kept) < len(lines)
     if password is not None:
         kept.append(f"{name}:{hashed(password)}")
-    replace_file(path, "".join(f"{line}\n" for line in kept), path.stat().st_mode & 0o777 if path.exists() else 0o600)
+    replace_file(path, "".join(f"{line}\n" for line in kept), None)
     return known
-
-
-def replace_file(path: Path, text: str, mode: int) -> None:
-    """Write a file whole, in one step, for its owner of before. Raises OSError."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, mode)
-        if path.exists():
-            os.chown(temporary, path.stat().st_uid, path.stat().st_gid)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

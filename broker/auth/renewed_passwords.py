@@ -13,6 +13,7 @@ import os
 import threading
 from pathlib import Path
 
+from ...base.process.files import replace_file
 from . import passwords
 
 log = logging.getLogger("mqmesh.broker")
@@ -56,7 +57,7 @@ class RenewedPasswords:
         names = {old: name for name, old in users.items() if old in self._renewed}
         if len(names) < len(lines):
             kept = "".join(_line(names[old], new, old) for old, new in self._renewed.items())
-            passwords.replace_file(path, kept, 0o600)
+            replace_file(path, kept)
 
 
 def _line(name: str, new: str, old: str) -> str:

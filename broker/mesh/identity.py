@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...base.process.files import replace_file
 from ...mesh.view.lives import Former
 from ...mesh.wire.control import ALL
 from ...mesh.wire.identity import CAPABILITIES, LIFE_BYTES, Identity
@@ -170,25 +171,9 @@ def own_signer(data: Path | None) -> Signer:
     data.mkdir(0o700, parents=True, exist_ok=True)
     path = data / KEY_FILE
     if not path.exists():
-        replace_file(path, os.urandom(KEY_BYTES).hex() + "\n", 0o600)
+        replace_file(path, os.urandom(KEY_BYTES).hex() + "\n")
     try:
         return Signer(bytes.fromhex(path.read_text()))
     except ValueError:
         remedy = "restore it, or remove it for a new key, which the other brokers have to be told (mesh.keys)"
         raise ValueError(f"{path} is not a broker's key, {2 * KEY_BYTES} hexadecimal digits; {remedy}") from None
-
-
-def replace_file(path: Path, text: str, mode: int = 0o666) -> None:
-    """Replace the file so that a crash leaves the old one or the new one. mode: of a new file, less what the process masks."""
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)  # a mode is given to new files alone
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -14,8 +13,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ...base.process.files import READABLE, replace_file
 from ...base.settings import ConfigError
-from ...base.standing import Standings
 from ...pipeline.billing.ledger import Payment, open_amounts, standings
 from ...pipeline.billing.store import Invoices
 from ...pipeline.billing.tariff import read_tariffs
@@ -194,19 +193,9 @@ def standing(
         store = Invoices(place_of(out))
         made = standings(store.all(), store.payments(), _day(on))
         if write is not None:
-            _replace(write, made)
+            replace_file(write, made.dumped(), READABLE)  # brokers may look at it at any moment
     if as_json:
         print(made.dumped(), end="")
         return
     rows = [(account, one.standing, one.since, one.owed, ", ".join(one.invoices)) for account, one in sorted(made.accounts.items())]
     _table(f"accounts on {made.as_of}", ("account", "standing", "since", "owed", "invoices"), rows)
-
-
-def _replace(path: Path, made: Standings) -> None:
-    """Write the file whole, or not at all: brokers may look at it at any moment."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(made.dumped(), encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

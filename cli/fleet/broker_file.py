@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.process.files import replace_file
 from ...broker.journal.settings import TOPIC
 from ...broker.settings.directory import BY_NAME, DirectorySettings
 from ...mesh.custody.bounds import CustodyBounds
@@ -29,9 +30,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML without quotes
 
 def write(path: Path, config: BrokerConfig, tables: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
     """Write `config`; see `render`. Only its owner can read the file, because it holds the mesh's key. Raises OSError."""
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(render(config, tables or {}, folder), encoding="utf-8")
+    replace_file(path, render(config, tables or {}, folder))
 
 
 def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None = None, data: str | None = None) -> str:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ...base.plural import counted
+from ...base.process.files import replace_file
 from ..fleet.broker_file import tables_text
 from ..output import FAILED, WRONG_USE, fail, note
 from ..tables import titled_table
@@ -192,10 +193,7 @@ def _write(out: Path, made: dict[str, str], force: bool) -> None:
             raise fail(f"migrate: {', '.join(there)} {what}; give another --out, or --force to write over it", WRONG_USE)
         out.mkdir(parents=True, exist_ok=True)
         for name, text in made.items():
-            path = out / name
-            path.touch(mode=0o600)
-            path.chmod(0o600)  # a mesh's key, or a bridge's password, is in it
-            path.write_text(text, encoding="utf-8")
+            replace_file(out / name, text)  # for its owner alone: a mesh's key, or a bridge's password, is in it
     except OSError as error:
         raise fail(f"migrate: {out}: {error.strerror or error}", FAILED) from None
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...base.backoff import Backoff
+from ...base.process.files import replace_file
 from ...base.quoting import quoted
 from ...base.settings import ConfigError
-from ...broker.mesh.identity import replace_file
 from ...directory.client import ClientError
 from ...directory.watch import Change, Teller, Watch
 from .file import read_profile

@@ -34,7 +34,7 @@ SERVERS = ("broker", "up", "demo", "attach", "directory serve", "interchange ser
 # Options that name a server: what is given there would be looked for in the network.
 REACHING = ("host", "url", "otlp", "address", "broker", "directory", "journal", "tables")
 CLOSED = ("mqtt://127.0.0.1:1", "http://127.0.0.1:1", "ftp://127.0.0.1:1/x", "postgresql://x@127.0.0.1:1/x", "mqtt://user:pw@127.0.0.1:1/x")
-NONE = ("http://[::1", "mqtt://127.0.0.1:99999", "", "-1", "#", "/nonexistent/x", "{folder}", "{folder}/binary")
+NONE = ("http://[::1", "mqtt://127.0.0.1:99999", "", "-1", "#", "{folder}/none/x", "{folder}", "{folder}/binary")
 FILES = {
     "binary": bytes(range(256)) * 8,
     "half.json": b'{"a": [1, 2',
@@ -48,7 +48,7 @@ VALUES = (
     *NONE,
     *("{folder}/" + name for name in FILES),
     *("0", "99999999999999999999", "1e309", "nan", "ü", "a" * 3000, "orders", "+/a", "a/#/b", "$queue/x", '{"a":', "{}", "[]", "5s"),
-    *("2020-01-01", "9999-99-99", "now", "*", "/dev/null", "-", "1,2,x", "00:00-25:00", "\udcff"),
+    *("2020-01-01", "9999-99-99", "now", "*", "-", "1,2,x", "00:00-25:00", "\udcff"),
 )
 
 

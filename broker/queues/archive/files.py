@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....base.extras import install
-from ....store.folder import sync_folder
+from ....base.process.files import sync_folder
 
 VERSION = "1"
 SUFFIX = ".parquet"

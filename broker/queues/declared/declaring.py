@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....base.process.files import replace_file
 from ....base.quoting import quoted
 from ....base.settings import MISSING, NAME, ConfigError, Section
 from ....mqtt.errors import UsageError
-from ....store.folder import replace_file
 from ..archive.files import missing
 from ..committer import Then
 from ..core.rules import Rules

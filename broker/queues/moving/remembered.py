@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from ....base.process.files import replace_file
 from ....base.settings import MISSING, ConfigError
-from ....store.folder import replace_file
 
 
 class Remembered:

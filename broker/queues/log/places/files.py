@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .....base.process.disk import reserve, reserve_ahead, sync_data
-from .....store.folder import sync_folder
+from .....base.process.files import sync_folder
 
 SUFFIX = ".queue"
 RESERVE_BYTES = 4 << 20
