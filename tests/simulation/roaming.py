@@ -10,9 +10,13 @@ In half of the seeds the client is a user's, and another user tries its client i
 clean start. He may have a session of his own where the owner's broker cannot be asked. Of the owner's session he never gets anything, and
 nothing that he does changes what is checked of the owner's.
 
+In half of the seeds the client comes by a narrow listener as often as by a wide one. The rules of the narrow one deny each third message.
+A session is judged by the listener of its last connection, or by the one at which its client waits when it moves.
+
 Checked at the end, when all is healed and the client has taken everything: each message came once; and of each origin in order, unless
-the client was served while a holder of its session, or an origin, was out of reach. At each step: what came was not there yet; and the
-client never has a session of a generation that it discarded, if all brokers were in reach of each other since.
+the client was served while a holder of its session, or an origin, was out of reach. At each step: what came was not there yet; it was not
+denied by the only listener that the client has used; and the client never has a session of a generation that it discarded, if all brokers
+were in reach of each other since.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from random import Random
 from mqmesh.mesh.roaming import wire
 from mqmesh.mesh.roaming.places import State
 
-from .roaming_site import CLIENT, OWNED, WAIT, Broker, Session
+from .roaming_site import CLIENT, OWNED, PRIVATE, WAIT, Broker, Session
 
 __all__ = ["CLIENT", "Broker", "World"]
 
@@ -77,6 +81,10 @@ class World:
         self.crowded = False  # stores are full
         self.cleans = chance.random() < 0.5
         self.faults = chance.random() < 0.6
+        self.listeners = Random(seed * 31 + 6)
+        self.narrows = self.listeners.random() < 0.5
+        self.wide = self.narrow = False  # since it had one session and was connected to it, the client came by this listener only
+        self.denied: set[tuple[int, int]] = set()  # what no session of the client may have
         self.begun = False
         self.steady = True  # no connection breaks by itself
         for broker in self.brokers:
@@ -113,6 +121,13 @@ class World:
         self.wanting = broker if clean else None
         self.waited = False
         broker.clean, broker.brief = clean, brief
+        broker.wide = not self.narrows or self.listeners.random() < 0.5
+        if broker.wide:
+            self.narrow = False
+            self.denied.clear()
+        else:
+            self.wide = False
+            self.published -= {message for message in self.published - self.got.keys() if not message[1] % PRIVATE}
         if broker.roamer.connect(self.client, clean):
             self.let_in(broker)
         else:
@@ -150,7 +165,7 @@ class World:
         assert session is not None
         assert broker.thief.main is None or broker.thief.main.parked, "two users have one client identifier at one broker"
         session.parked = False
-        session.connected, session.brief = True, broker.brief
+        session.connected, session.brief, session.wide = True, broker.brief, broker.wide
         broker.say()
         broker.roamer.saved(CLIENT)
         self.right(broker)
@@ -210,6 +225,7 @@ class World:
                 return
 
     def arrive(self, origin: int, serial: int, pid: int) -> None:
+        assert (origin, serial) not in self.denied, f"message {serial} of {origin} came, which the rules of the client's listener deny"
         if pid not in self.held:
             self.held[pid] = origin, serial
             times = self.got[origin, serial] = self.got.get((origin, serial), 0) + 1
@@ -230,12 +246,26 @@ class World:
     def publish(self, broker: Broker) -> None:
         broker.serial += 1
         message = broker.number, broker.serial
-        if self.begun and self.generation and self.knows(broker):
+        served = self.served_alone()
+        self.wide = self.wide or (served is not None and served.wide)
+        self.narrow = self.narrow or (served is not None and not served.wide)
+        private = not broker.serial % PRIVATE
+        if private and self.narrow:
+            self.denied.add(message)
+        if self.begun and self.generation and self.knows(broker) and (self.wide or not private):
             self.published.add(message)
         broker.deliver(*message)
         for other in self.brokers:
             if other is not broker and broker.knows.get(other.number, (0, False))[1]:
                 self.streams[broker.number, other.number].append(("", b"%d" % broker.serial))
+
+    def served_alone(self) -> Broker | None:
+        """Where the client is connected, if there is nothing of it elsewhere, and no connection of it waits."""
+        holders = [b for b in self.brokers if b.main is not None or b.leaving or b.aside is not None]
+        here = self.at
+        if here is None or holders != [here] or here.leaving or here.aside is not None or any(b.waiting for b in self.brokers):
+            return None
+        return here if here.main is not None and here.main.connected else None
 
     def knows(self, origin: Broker) -> bool:
         """Whether what an origin publishes is for the session that the client has: once it has heard of that one's interest."""

@@ -16,21 +16,27 @@ if TYPE_CHECKING:
 CLIENT = "c"  # a client of nobody
 OWNED, THIEF = name_of(CLIENT, "alice"), name_of(CLIENT, "mallory")  # one client identifier of two users
 WAIT = 3.0
+PRIVATE = 3  # each third message of an origin is for sessions of the wide listener only
 Item = tuple[int, int, int]  # origin, serial, packet identifier in flight or 0
 
 
 class Session:
     """What a broker keeps: the queue, what is in flight, whether it is subscribed. name: for people. generations: whose state it has.
-    brief: it ends with its connection. parked: the other user had the client identifier at this broker when it came."""
+    brief: it ends with its connection. parked: the other user had the client identifier at this broker when it came. wide: judged by the
+    listener whose rules allow all."""
 
     def __init__(self, name: str, *generations: int) -> None:
         self.name = name
         self.generations = set(generations)
-        self.brief = self.parked = False
+        self.brief = self.parked = self.wide = False
         self.queue: deque[tuple[int, int]] = deque()
         self.flights: dict[int, tuple[int, int]] = {}
         self.connected = False
         self.subscribed = False
+
+    def wants(self, serial: int) -> bool:
+        """Whether a message is for it, by its subscription and the rules of its listener."""
+        return self.subscribed and (self.wide or bool(serial % PRIVATE))
 
 
 class Thief:
@@ -146,7 +152,7 @@ class Broker:
         self.remembered = Known(0, 0)
         self.given_up = 0
         self.waiting = False
-        self.clean = self.brief = False  # what the connection that waits asks for
+        self.clean = self.brief = self.wide = False  # what the connection that waits asks for, and by which listener
         self.version = 1
         self.wanted = False  # what was said of the own interest
         self.knows: dict[int, tuple[int, bool]] = {}  # interest of others
@@ -294,7 +300,8 @@ class Broker:
         if session is None:
             return None
         self.leaving[leave] = session
-        return b" ".join([b"subscribed" if session.subscribed else b"not", *[b"%d" % one for one in session.generations]])
+        listener = b"wide" if session.wide else b"narrow"
+        return b" ".join([listener, b"subscribed" if session.subscribed else b"not", *[b"%d" % one for one in session.generations]])
 
     def begin(self, leave: Leave) -> None:
         if leave.client == THIEF:
@@ -359,11 +366,12 @@ class Broker:
             return
         if merge:
             self.world.merges += 1
+        listener, subscribed, *generations = state.split()
         if self.main is None:
             self.main = Session(f"main at {self.number}")
             self.main.parked = self.thief.main is not None
+            self.main.wide = self.wide if self.waiting else listener == b"wide"
         self.gate(place)
-        subscribed, *generations = state.split()
         self.main.subscribed = self.main.subscribed or subscribed == b"subscribed"
         self.main.generations.update(map(int, generations))
         self.world.right(self)
@@ -414,13 +422,13 @@ class Broker:
     def deliver(self, origin: int, serial: int) -> None:
         """A message for subscribers here."""
         place = self.roamer.places.get(self.world.client)
-        if self.main is not None and self.main.subscribed and place is not None and place.cut.takes(origin):
+        if self.main is not None and self.main.wants(serial) and place is not None and place.cut.takes(origin):
             moving = place.state in (State.FETCHING, State.TAKING)
             target = self.aside if moving else self.main
             assert target is not None
             target.queue.append((origin, serial))
         for leave, session in self.leaving.items():
-            if session.subscribed and leave.cut.takes(origin):
+            if session.wants(serial) and leave.cut.takes(origin):
                 session.queue.append((origin, serial))
         self.world.pump(self)
 
