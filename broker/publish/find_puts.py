@@ -8,14 +8,16 @@ Topic Alias. A property test holds the two against each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import unpack
 from typing import TYPE_CHECKING
 
 from ...base.queues import PREFIX
+from ...mqtt.batch.run import PIDS
 from ...mqtt.errors import PeerError
 from ...mqtt.length import known_length
 from ..queues.putting import PLAIN, Way, how_of
 from .accept import all_utf8
-from .find_packets import ALIKE, alike, as_range
+from .find_packets import ALIKE, alike
 from .handles import handle_of
 from .properties import read_properties
 
@@ -25,11 +27,14 @@ if TYPE_CHECKING:
 
 FIRST = frozenset((0x30, 0x32))  # first bytes of the frames that can be put so
 KNOWN_MAX = 1024
+NAMES_MAX, SIZES_MAX = 256, 1024
 QUEUE = PREFIX.encode()
+NONE = b"\0\0"  # no packet identifier
 
 NO_PROPERTIES = Way(0, PLAIN)  # of MQTT 3.1.1
 
 _known: dict[bytes, Way] = {}
+_sizes: dict[tuple[int, bytes], dict[bytes, int]] = {}  # first byte, topic -> fixed header with the topic -> how long the frame is
 
 
 @dataclass(slots=True)
@@ -66,52 +71,74 @@ def find_puts(connection: ClientConnection, data: bytes, position: int, end: int
     queue, name, alias = found
     version5 = connection.version == 5
     most, skip = connection.limits.packet_properties, 2 if first & 6 else 0
-    before, way = len(name) + skip, NO_PROPERTIES
+    near, far = 2 + len(name), 3 + len(name)
     last = same = 0
     payloads: list[bytes] = []
     ways: list[Way] = []
-    numbers: list[int] = []
-    while position + 4 < end and data[position] == first:
-        start = position + 2
-        length = data[position + 1]
-        if length >= 128:
-            high = data[start]
-            if not 0 < high < 128:
+    numbers: list[bytes] = []
+    add, add_way, add_number = payloads.append, ways.append, numbers.append
+    sizes = _sizes.get((first, name))
+    if sizes is None:
+        if len(_sizes) >= NAMES_MAX:
+            _sizes.clear()
+        sizes = _sizes[first, name] = {}
+    size_of, way_of = sizes.get, _known.get
+    while position < end:
+        size, block = size_of(data[position : position + far]), position + far + skip
+        if size is None:
+            size, block = size_of(data[position : position + near]), position + near + skip
+            if size is None:
+                if data[position] == first and _learn(sizes, data, position, name, skip):
+                    continue
                 break
-            length += (high << 7) - 128
-            start += 1
-        stop = start + length
-        block = start + before
-        if stop > end or stop - position > maximum or block > stop or not data.startswith(name, start):
+        stop = position + size
+        if stop > end or size > maximum:
             break
-        body = data[block:stop]
+        number, body = data[block - skip : block], data[block:stop]
+        if number == NONE:
+            break
         if version5:
             if not body:
                 break
-            found_way = _known.get(body[: 1 + body[0]]) or _way(data, block, stop, most)
-            if found_way is None or found_way.alias != alias or block + found_way.length > stop:
+            way = way_of(body[: 1 + body[0]]) or _way(body, 0, len(body), most)
+            if way is None or way.alias != alias:
                 break
-            way, body = found_way, body[found_way.length :]
+            body = body[way.length :]
             if way.text and not all_utf8([body]):
                 break
-        if skip:
-            number = data[block - 2] << 8 | data[block - 1]
-            if not number:
-                break
-            numbers.append(number)
-        payloads.append(body)
-        ways.append(way)
-        if length != last:
-            last, same = length, 0
+            add_way(way)
+        add_number(number)
+        add(body)
+        if size != last:
+            last, same = size, 0
         else:
             same += 1
             if same == ALIKE:
                 same = 0
-                if alike(data, position, start, stop, version5):
+                if alike(data, position, block - skip - len(name), stop, version5):
                     position = stop
                     break
         position = stop
-    return Puts(queue, first >> 1 & 3, payloads, ways, as_range(numbers), position) if payloads else None
+    if not payloads:
+        return None
+    return Puts(queue, first >> 1 & 3, payloads, ways or [NO_PROPERTIES] * len(payloads), _identifiers(b"".join(numbers)), position)
+
+
+def _learn(sizes: dict[bytes, int], data: bytes, position: int, name: bytes, skip: int) -> bool:
+    """Remember how long frames are that begin as the one at `position`. False: it is not to this topic, or of 16 KiB and more.
+
+    sizes: of frames to this topic. skip: bytes of the packet identifier.
+    """
+    head = data[position : position + 3]
+    if len(head) < 3 or (head[1] >= 128 and not 0 < head[2] < 128):
+        return False
+    length, start = known_length(data, position + 1)
+    if not data.startswith(name, start) or length < len(name) + skip:
+        return False
+    if len(sizes) >= SIZES_MAX:
+        sizes.clear()
+    sizes[data[position : start + len(name)]] = start - position + length
+    return True
 
 
 def _goal(connection: ClientConnection, data: bytes, position: int) -> tuple[str, bytes, int] | None:
@@ -130,6 +157,14 @@ def _goal(connection: ClientConnection, data: bytes, position: int) -> tuple[str
         topic = connection.aliases_in.get(alias, b"")
     to = connection.admitted.get(topic)
     return (to.queue, name, alias) if to is not None and to.queue is not None else None
+
+
+def _identifiers(joined: bytes) -> Numbers:
+    """Packet identifiers that stand one after the other: a range where they are consecutive."""
+    count, first = len(joined) // 2, int.from_bytes(joined[:2], "big")
+    if joined == PIDS[2 * first : 2 * (first + count)]:
+        return range(first, first + count)
+    return list(unpack(f">{count}H", joined))
 
 
 def _way(data: bytes, position: int, stop: int, most: int) -> Way | None:

@@ -13,7 +13,7 @@ from operator import add
 from ..length import encode_length
 from .batch import Batch
 from .parts import HEADLINES
-from .run import PIDS, Run
+from .run import PAIRS, Run
 
 
 class Blocks(dict[bytes, bytes]):
@@ -90,8 +90,7 @@ class DescribedBatch(Batch):
         self, version: int, qos: int, retain: bool, more: bytes, start: int, count: int, first: int, duplicate: bool
     ) -> bytes | bytearray:
         """See `Batch`."""
-        numbers = [PIDS[at : at + 2] for at in range(2 * first, 2 * (first + count), 2)]
-        return self._frames(version, 0x30 | duplicate << 3 | qos << 1 | retain, numbers, more, start)
+        return self._frames(version, 0x30 | duplicate << 3 | qos << 1 | retain, PAIRS.of(first, count), more, start)
 
     def _frames(self, version: int, first: int, numbers: list[bytes], more: bytes, start: int) -> bytes:
         """Frames of messages from `start` on, one for each packet identifier. first: their first byte."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ..length import encode_length
 from .batch import Batch
-from .run import PIDS, Run
+from .run import PAIRS, Run
 
 HEADLINES_MAX = 20_000  # fixed headers kept for one first byte
 
@@ -125,9 +125,9 @@ class PartsBatch(Batch):
             flat = self._flats[key] = self.flat(0x30 | qos << 1 | retain, b"\0\0" + block)
         stamped = flat[4 * start : 4 * (start + count)]
         if block:
-            stamped[2::4] = [PIDS[at : at + 2] + block for at in range(2 * first, 2 * (first + count), 2)]
+            stamped[2::4] = [number + block for number in PAIRS.of(first, count)]
         else:
-            stamped[2::4] = [PIDS[at : at + 2] for at in range(2 * first, 2 * (first + count), 2)]
+            stamped[2::4] = PAIRS.of(first, count)
         if duplicate:
             stamped[0::4] = [bytes((0x38 | qos << 1 | retain,)) + headline[1:] for headline in stamped[0::4]]
         return b"".join(stamped)

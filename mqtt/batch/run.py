@@ -31,6 +31,23 @@ _pids[::2], _pids[1::2] = PID_HIGH, PID_LOW
 PIDS = bytes(_pids)  # the identifier p in two bytes, at 2*p
 
 
+class Pairs:
+    """Packet identifiers as objects of two bytes each, made when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._made: list[bytes] = []
+
+    def of(self, first: int, count: int) -> list[bytes]:
+        """Those of first, first+1, ..., first+count-1."""
+        made, stop = self._made, first + count
+        if stop > len(made):
+            made = self._made = [PIDS[at : at + 2] for at in range(0, 2 * min(2 * stop, 65536), 2)]
+        return made[first:stop]
+
+
+PAIRS = Pairs()
+
+
 def acknowledgement_table(first_byte: int) -> bytes:
     """All short acknowledgements in order: entry p is the 4 bytes ``first_byte 02 p_high p_low``.
 

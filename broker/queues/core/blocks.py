@@ -410,9 +410,12 @@ class Block:
 
     def described(self, start: int, stop: int) -> list[bytes]:
         """The properties of messages; an empty list: none has any."""
+        known = [meta.properties for meta in self.metas]
+        if not any(known):
+            return []
         if self.which is None:
-            return [self.metas[0].properties] * (stop - start) if self.metas[0].properties else []
-        found = [self.metas[one].properties for one in self.which[start:stop]]
+            return known[:1] * (stop - start)
+        found = list(map(known.__getitem__, self.which[start:stop]))
         return found if any(found) else []
 
     def priority_of(self, index: int) -> int:

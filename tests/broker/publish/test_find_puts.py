@@ -180,3 +180,15 @@ async def send_in_one_piece(folder: Path, queue: str, count: int) -> None:
 @pytest.mark.parametrize("queue", ["orders", "checked"])  # together, and each by itself
 def test_a_message_counts_once_against_the_receive_maximum(tmp_path: Path, queue: str, count: int) -> None:
     run(send_in_one_piece(tmp_path, queue, count))
+
+
+TURNS = ["$queue/orders", "$queue/closed", "$queue/checked", "$queue/orders"]  # as long as the first one, and one byte longer
+
+
+@pytest.mark.parametrize("topics", [TURNS, TURNS[::-1]])
+def test_messages_of_queues_in_turn_are_told_apart(tmp_path: Path, topics: list[str]) -> None:
+    """Their frames have fixed headers of two bytes and of three, and one size or several."""
+    packets = [Publish(topic, b"x" * size, 1, False, False, 1) for size in (99, 99, 100, 140) for topic in [*topics, "$queue/orders"] * 2]
+    packets = [replace(packet, packet_id=1 + at) for at, packet in enumerate(packets)]
+    with mock.patch.object(Context, "wall", return_value=1e9):
+        run(compare(4, packets, [0, sum(len(encode(one, 4)) for one in packets)], tmp_path))
