@@ -18,6 +18,7 @@ HAS_DELAYS = ("mqmesh-delays", "1")  # CONNACK of a broker that holds messages t
 # what a client says that subscribes
 SELECTOR = "mqmesh-selector"  # which messages it wants, in the language of Jakarta Messaging
 KEY = "mqmesh-key"  # of a temporary queue: who has it is as good as who made the queue
+REORDERS = "mqmesh-reorders"  # "1": of what it has it works the highest priority first, so it may have as much as of any other queue
 
 # what publishers say of a message
 HANDLE = "mqmesh-handle"  # their name for it: a repeat is not put again

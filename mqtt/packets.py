@@ -108,8 +108,8 @@ class Subscription:
     """A topic filter with its Subscription Options (3.8.3.1).
 
     filter: as sent, ``$share/group/...`` included. retain_handling: 0 send retained messages, 1 only for a new
-    subscription, 2 do not send. selector, key: which messages of a queue are wanted, and what a temporary queue asks for, as user
-    properties say; they are no options of MQTT.
+    subscription, 2 do not send. selector, key, reorders: which messages of a queue are wanted, what a temporary queue asks for, and
+    whether the client orders what it has by priority, as user properties say; they are no options of MQTT.
     """
 
     filter: str
@@ -119,6 +119,13 @@ class Subscription:
     retain_handling: int = 0
     selector: str = ""
     key: str = ""
+    reorders: bool = False
+
+    @property
+    def said(self) -> list[str | bool]:
+        """What user properties said, to be kept behind the options; nothing where they said nothing."""
+        said: list[str | bool] = [self.selector, self.key, self.reorders]
+        return said if self.reorders else said[:2] if self.selector or self.key else []
 
 
 @dataclass(slots=True)

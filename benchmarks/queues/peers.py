@@ -8,6 +8,7 @@ took. It checks every payload, and counts what was lost or came again. Products 
     at random   in any order, one by one: AMQP without `multiple`, Redis with names in any order
     uniform     payloads of 160 bytes, in order
     properties  in order; MQTT 5, priorities 0 to 9, an expiry, a user property; others have nothing like that, and stay as they are
+    reordering  the same with members that say that they order what they have by priority
     alone       one message at a time, from its first byte to its confirmation
 
 Streams of other products keep what is done, because that is faster there than to delete it.
@@ -36,13 +37,14 @@ from benchmarks.queues.products import DEFAULT, PRODUCTS, USER, Product
 
 SOURCES = Path(__file__).parent / "load"
 PATIENCE = 60.0  # seconds that a server may take until it serves
-# row -> (order or alone, sizes, properties)
+# row -> (order or alone, sizes, what clients say of it)
 ROWS = {
-    "in order": ("order", "mixed", False),
-    "at random": ("random", "mixed", False),
-    "uniform": ("order", "uniform", False),
-    "properties": ("order", "mixed", True),
-    "alone": ("alone", "mixed", False),
+    "in order": ("order", "mixed", ""),
+    "at random": ("random", "mixed", ""),
+    "uniform": ("order", "uniform", ""),
+    "properties": ("order", "mixed", "properties"),
+    "reordering": ("order", "mixed", "reorders"),
+    "alone": ("alone", "mixed", ""),
 }
 app = typer.Typer(add_completion=False)
 
@@ -91,8 +93,8 @@ def generator(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 def measured(program: Path, product: Product, row: str, seconds: float, folder: Path) -> dict[str, Any]:
     """One measurement with a fresh server. PeerError if it fails, or if messages are lost."""
-    how, sizes, properties = ROWS[row]
-    protocol = product.with_properties if properties and product.with_properties else product.protocol
+    how, sizes, said = ROWS[row]
+    protocol = product.protocols.get(said, product.protocol)
     deployment = product.deploy(folder)
     try:
         with generator([str(program), protocol, str(deployment.ports[0]), str(seconds), how, sizes, USER]) as process:

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers import Deployment, binary, first_line, free_port, listens, says_ready
@@ -24,10 +25,10 @@ USER = "bench"
 
 
 class Product(ABC):
-    """A queue product. protocol: what the load generator speaks with it; with_properties: with priority, expiry and user properties."""
+    """A queue product. protocol: what the load generator speaks with it. protocols: and where clients say more, by what that is."""
 
     protocol = ""
-    with_properties: str | None = None
+    protocols: Mapping[str, str] = {}
 
     @abstractmethod
     def version(self) -> str:
@@ -41,7 +42,7 @@ class Product(ABC):
 class Mqmesh(Product):
     """A broker of this repository. store: of the queue; for PostgreSQL a server is started too."""
 
-    protocol, with_properties = "mqtt", "mqtt-properties"
+    protocol, protocols = "mqtt", {"properties": "mqtt-properties", "reorders": "mqtt-reorders"}
 
     def __init__(self, store: str = "log") -> None:
         self.store = store

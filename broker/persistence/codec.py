@@ -136,14 +136,14 @@ def subscription_value(subscription: Subscription, identifier: int) -> bytes:
         subscription.retain_as_published,
         subscription.retain_handling,
         identifier,
-        *([subscription.selector, subscription.key] if subscription.selector or subscription.key else []),
+        *subscription.said,
     )
 
 
 def subscription_of(key: bytes, value: bytes) -> tuple[int, Subscription, int]:
     """(number of the session, subscription, its identifier)."""
     topic_filter, qos, no_local, as_published, handling, identifier, *more = unpack("subscriptions", key, value, 6)
-    return int.from_bytes(key[:8], "big"), Subscription(topic_filter, qos, no_local, as_published, handling, *more[:2]), identifier
+    return int.from_bytes(key[:8], "big"), Subscription(topic_filter, qos, no_local, as_published, handling, *more[:3]), identifier
 
 
 # Retained messages

@@ -37,12 +37,13 @@ MOST_JUDGED = 8192  # bytes of a message's properties; one that has more fits no
 class Sitting(Protocol):
     """A client's subscription to a queue of this site or another one. What becomes of its messages is said to where the queue is.
 
-    selector: which messages its client wants; "": any.
+    selector: which messages its client wants; "": any. reorders: its client works the highest priority first of what it has.
     """
 
     place: Place
     qos: int
     selector: str
+    reorders: bool
     suffix: bytes
 
     @property
@@ -92,14 +93,18 @@ class Place:
 
 
 class Bench:
-    """A member of a queue of this broker, wherever its client is: what it says of messages that it has. selector: see `Sitting`."""
+    """A member of a queue of this broker, wherever its client is: what it says of messages that it has.
 
-    __slots__ = ("member", "queue", "selector")
+    selector, reorders: see `Sitting`.
+    """
 
-    def __init__(self, queue: Queue, member: Member, selector: str) -> None:
+    __slots__ = ("member", "queue", "reorders", "selector")
+
+    def __init__(self, queue: Queue, member: Member, selector: str, reorders: bool = False) -> None:
         self.queue = queue
         self.member = member
         self.selector = selector
+        self.reorders = reorders
 
     @property
     def name(self) -> str:
@@ -111,7 +116,7 @@ class Bench:
         if self.member.alone:
             return 1
         prefetch = self.queue.rules.prefetch
-        return min(prefetch, PRIORITY_PREFETCH) if self.queue.mixed else prefetch
+        return min(prefetch, PRIORITY_PREFETCH) if self.queue.mixed and not self.reorders else prefetch
 
     def acknowledged(self, part: Part, start: int, count: int, now: int) -> None:
         """See `Sitting`."""
@@ -150,8 +155,8 @@ class Seat(Bench):
     __slots__ = ("place", "qos", "suffix")
     pulls = False
 
-    def __init__(self, place: Place, queue: Queue, member: Member, qos: int, suffix: bytes, selector: str) -> None:
-        super().__init__(queue, member, selector)
+    def __init__(self, place: Place, queue: Queue, member: Member, qos: int, suffix: bytes, selector: str, reorders: bool) -> None:
+        super().__init__(queue, member, selector, reorders)
         self.place = place
         self.qos = qos
         self.suffix = suffix

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...base.interchange import INBOX
-from ...base.queues import ALERTS, KEY, PREFIX, SELECTOR, TEMPORARY
+from ...base.queues import ALERTS, KEY, PREFIX, REORDERS, SELECTOR, TEMPORARY
 from ...base.quoting import quoted
 from ...base.selector.selector import SelectorError
 from ...mqtt.errors import UsageError
@@ -219,16 +219,16 @@ class Queues:
         return self.temporary.may_consume(None, name, key)
 
     def read(self, packet: Subscribe) -> str | None:
-        """Give subscriptions of queues the selector and the key of their SUBSCRIBE. Why the selector is none; None: it is one."""
+        """Give subscriptions of queues what user properties of their SUBSCRIBE say. Why the selector is none; None: it is one."""
         said = dict(reversed(packet.properties.get(Property.USER_PROPERTY, [])))
-        selector, key = said.get(SELECTOR, "").strip(), said.get(KEY, "")
-        filters = [one for one in packet.subscriptions if self.may_subscribe(one.filter)] if selector or key else []
+        selector, key, reorders = said.get(SELECTOR, "").strip(), said.get(KEY, ""), said.get(REORDERS) == "1"
+        filters = [one for one in packet.subscriptions if self.may_subscribe(one.filter)] if selector or key or reorders else []
         try:
             fits(selector)
         except SelectorError as error:
             return f"{SELECTOR}: {error}" if filters else None
         for one in filters:
-            one.selector, one.key = selector, key
+            one.selector, one.key, one.reorders = selector, key, reorders
         return None
 
     def no_room_for(self, subscription: Subscription) -> bool:
@@ -369,8 +369,8 @@ class Queues:
         suffix = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
         qos = min(qos, 1)
         seat = place.seats.get(name)
-        wanted = session.subscriptions[topic_filter].selector
-        if seat is not None and seat.pulls == bool(alerts) and seat.selector == wanted:
+        wanted = session.subscriptions[topic_filter]
+        if seat is not None and (seat.pulls, seat.selector, seat.reorders) == (bool(alerts), wanted.selector, wanted.reorders):
             seat.qos, seat.suffix = qos, suffix
             return
         if seat is not None:
@@ -382,16 +382,16 @@ class Queues:
         subscribed, alerts = session.subscriptions.get(PREFIX + name), session.subscriptions.get(PREFIX + name + ALERTS)
         pulls = subscribed is None and alerts is not None
         subscribed = subscribed or alerts
-        selector, key = (subscribed.selector, subscribed.key) if subscribed is not None else ("", "")
         seat: Sitting
         if queue is None:
-            seat = self.sites.seat(place, name, qos, suffix, pulls, selector, key)
+            seat = self.sites.seat(place, name, qos, suffix, pulls, subscribed)
         else:
             client = identifier_of(session.client_id)
             if client == session.client_id:  # a session on its way to another site is no subscriber: its client is one there
                 queue.subscribe(client, session.expiry == 0)
                 self.sites.came_here(name, client)
-            seat = (PullSeat if pulls else Seat)(place, queue, queue.member(client), qos, suffix, selector)
+            wishes = (subscribed.selector, subscribed.reorders) if subscribed is not None else ("", False)
+            seat = (PullSeat if pulls else Seat)(place, queue, queue.member(client), qos, suffix, *wishes)
         place.seats[name] = seat
         if session.connection is not None:
             self._sit(seat)

@@ -52,7 +52,7 @@ def encode_state(state: SessionState) -> bytes:
             s.retain_as_published,
             s.retain_handling,
             number,
-            *([s.selector, s.key] if s.selector or s.key else []),
+            *s.said,
         ]
         for s, number in state.subscriptions
     ]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ...base.queues import KEY, SELECTOR
+from ...base.queues import KEY, REORDERS, SELECTOR
 from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError, TransactionRolledBackError
 from ..core.settings import AckMode, Waiter
 from ..core.transport import Publication
@@ -485,7 +485,7 @@ class Session(MessageMaker):
         connection = self.connection
         name = connection.client_id
         link_id = connection.subscriptions.free_queue_client_id(name, queue.name) if name else connection.link_id()
-        said = [(KEY, queue.key)] if isinstance(queue, TemporaryQueue) else []
+        said = [(REORDERS, "1"), *([(KEY, queue.key)] if isinstance(queue, TemporaryQueue) else [])]
         if not selects_all(selector):
             said.append((SELECTOR, Selector(selector).text))
         prefetch = connection.settings.queue_prefetch

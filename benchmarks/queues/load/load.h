@@ -40,7 +40,7 @@ struct protocol {
     void (*ask)(struct conn *); /* an idle member asks again */
 };
 
-extern struct protocol mqtt, mqtt_properties, redis, nats, amqp, postgresql;
+extern struct protocol mqtt, mqtt_properties, mqtt_reorders, redis, nats, amqp, postgresql;
 extern bool at_random;
 extern const char *user;
 

@@ -24,7 +24,7 @@ enum { PUBLISHERS = 4, MEMBERS = 4, WINDOW = 2000, PAYLOADS = 4096, LARGEST = 25
 
 bool at_random;
 const char *user = "";
-static struct protocol *protocols[] = {&mqtt, &mqtt_properties, &redis, &nats, &amqp, &postgresql};
+static struct protocol *protocols[] = {&mqtt, &mqtt_properties, &mqtt_reorders, &redis, &nats, &amqp, &postgresql};
 static struct protocol *protocol;
 static struct conn conns[PUBLISHERS + MEMBERS];
 static int conn_count;

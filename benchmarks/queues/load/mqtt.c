@@ -1,9 +1,11 @@
 /* MQTT: PUBLISH of QoS 1 to $queue/orders, a subscription of each member, PUBACK both ways. 3.1.1; with properties it is version 5. */
+/* reorders: members say that they order what they have by priority; they acknowledge all that has come at once. */
 #include "load.h"
 #include <string.h>
 
 static const char TOPIC[] = "$queue/orders";
-static bool five;
+static bool five, reorders;
+static const char REORDERS[] = "\x15\x26\x00\x0fmqmesh-reorders\x00\x01" "1";
 
 static void add_length(struct bytes *to, size_t length) {
     do {
@@ -35,15 +37,16 @@ static void hello(struct conn *conn) {
     conn->in.at += 2 + data[1];
     if (conn->publisher) return;
     add_8(&conn->out, 0x82);
-    add_length(&conn->out, 2 + five + 2 + strlen(TOPIC) + 1);
+    add_length(&conn->out, 2 + (reorders ? sizeof REORDERS - 1 : five) + 2 + strlen(TOPIC) + 1);
     add_16(&conn->out, 1);
-    if (five) add_8(&conn->out, 0);
+    if (five) add(&conn->out, reorders ? REORDERS : "", reorders ? sizeof REORDERS - 1 : 1);
     add_string(&conn->out, TOPIC);
     add_8(&conn->out, 1);
 }
 
 static void plain(struct conn *conn) { five = false, hello(conn); }
 static void newer(struct conn *conn) { five = true, hello(conn); }
+static void reordering(struct conn *conn) { five = reorders = true, hello(conn); }
 static void nothing(struct conn *conn) { (void)conn; }
 
 static void put(struct conn *conn, const char *payload, size_t length) {
@@ -102,3 +105,4 @@ static void acknowledge(struct conn *conn) {
 
 struct protocol mqtt = {"mqtt", 1, false, nothing, plain, put, nothing, take, acknowledge, nothing};
 struct protocol mqtt_properties = {"mqtt-properties", 1, false, nothing, newer, put, nothing, take, acknowledge, nothing};
+struct protocol mqtt_reorders = {"mqtt-reorders", 1, false, nothing, reordering, put, nothing, take, acknowledge, nothing};

@@ -41,11 +41,11 @@ class Given:
 
 class AwaySeat:
     """See the module. post: sends to the home of a queue. talks: told when it has something to tell. token: None while it takes nothing.
-    pulls: its client asks for messages, and is told when there are some. selector: which ones it wants. key:
+    pulls: its client asks for messages, and is told when there are some. selector, reorders: see `Sitting`. key:
     of a temporary queue.
     """
 
-    __slots__ = ("_post", "_said", "_talks", "_waiting", "key", "name", "place", "pulls", "qos", "selector", "suffix", "token")
+    __slots__ = ("_post", "_said", "_talks", "_waiting", "key", "name", "place", "pulls", "qos", "reorders", "selector", "suffix", "token")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class AwaySeat:
         suffix: bytes,
         pulls: bool,
         selector: str,
+        reorders: bool,
         key: str,
         post: Post,
         talks: Callable[[AwaySeat], None],
@@ -65,6 +66,7 @@ class AwaySeat:
         self.suffix = suffix
         self.pulls = pulls
         self.selector = selector
+        self.reorders = reorders
         self.key = key
         self.token: bytes | None = None
         self._post = post
@@ -84,7 +86,7 @@ class AwaySeat:
         self.token = secrets.token_bytes(8)
         session = self.place.session
         most = min(MOST, session.outbound.limit) if self.qos else TURN
-        wishes = self.pulls, self.selector, self.key, session.expiry == 0
+        wishes = self.pulls, self.selector, self.key, session.expiry == 0, self.reorders
         self._post(self.name, wire.JOIN, wire.encode(JoinPost(life, self.name, self.client, self.token, most, *wishes)))
 
     def leave(self, for_good: bool) -> None:

@@ -39,7 +39,7 @@ class Guest(Bench):
     alone = False
 
     def __init__(self, queue: Queue, member: Member, site: int, post: JoinPost, fed: Callable[[Guest], None]) -> None:
-        super().__init__(queue, member, post.selector)
+        super().__init__(queue, member, post.selector, post.reorders)
         self.site = site
         self.life = post.life
         self.client = post.client

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ....mesh.node.actions import Event
     from ....mesh.wire.identity import Identity
     from ....mqtt.batch.batch import Batch
+    from ....mqtt.packets import Subscription
     from ....mqtt.publish import PublishProperties
     from ...persistence.commits import Persistence
     from ...ports import Context, Posts
@@ -383,9 +384,10 @@ class Sites:
 
     # ---- members here
 
-    def seat(self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool, selector: str, key: str) -> AwaySeat:
-        """A client here is a member of a queue elsewhere, as soon as its home is known."""
-        seat = AwaySeat(place, name, qos, suffix, pulls, selector, key, self._post, self._talks)
+    def seat(self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool, said: Subscription | None) -> AwaySeat:
+        """A client here is a member of a queue elsewhere, as soon as its home is known. said: its SUBSCRIBE."""
+        wishes = (said.selector, said.reorders, said.key) if said is not None else ("", False, "")
+        seat = AwaySeat(place, name, qos, suffix, pulls, *wishes, self._post, self._talks)
         self._seats.setdefault(name, {})[seat.client] = seat
         return seat
 

@@ -3,8 +3,8 @@
     post            from -> to              body
     queues/homes    home -> everybody       [life, {name: full}, {name: term}]: all that a broker is the home of; answered with the like
     queues/put      publisher's -> home     [parcel, name, publisher, user, properties, expiry | nil, payloads, topic]
-    queues/join     member's -> home        [life, name, client, token, most, pulls, selector, key, ends]: it takes messages, at most so
-                                            many at once
+    queues/join     member's -> home        [life, name, client, token, most, pulls, selector, key, ends, reorders]: it takes messages,
+                                            at most so many at once
     queues/alert    home -> member's        [name, client, token, waiting]: something is available to a member that pulls
     queues/leave    member's -> home        [name, client, token, for good]: it takes no more; what it has goes back
     queues/give     home -> member's        [name, client, token, entries]
@@ -66,7 +66,7 @@ class PutPost(NamedTuple):
 
 class JoinPost(NamedTuple):
     """A client takes messages, at most `most` at once. life: of its broker. pulls: only those that it asks for. selector: only those that
-    fit. key: of a temporary queue. ends: its session ends with its connection."""
+    fit. key: of a temporary queue. ends: its session ends with its connection. reorders: see `Sitting`."""
 
     life: int
     name: str
@@ -77,6 +77,7 @@ class JoinPost(NamedTuple):
     selector: str = ""
     key: str = ""
     ends: bool = False
+    reorders: bool = False
 
 
 class LeavePost(NamedTuple):
@@ -182,7 +183,7 @@ def decode_put(body: bytes) -> PutPost:
 
 
 def decode_join(body: bytes) -> JoinPost:
-    return JoinPost(*fields(body, int, str, str, bytes, int, bool, str, str, bool, left_out=(False, "", "", False)))
+    return JoinPost(*fields(body, int, str, str, bytes, int, bool, str, str, bool, bool, left_out=(False, "", "", False, False)))
 
 
 def decode_alert(body: bytes) -> AlertPost:

@@ -1,4 +1,7 @@
-"""Members of queues that want some messages only: the user property `mqmesh-selector` of SUBSCRIBE (docs/queues.md, "Selectors")."""
+"""What members of queues say in user properties of SUBSCRIBE (docs/queues.md).
+
+That they want some messages only (`mqmesh-selector`), and that they order what they have by priority (`mqmesh-reorders`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from mqmesh.broker.queues.core.blocks import Meta
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.seats import fits
 from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.roaming.session_codec import SessionState, decode_state, encode_state
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Properties, Property
 from mqmesh.mqtt.reasons import Reason
@@ -278,3 +282,76 @@ def test_a_number_of_very_many_characters_is_none() -> None:
     assert values.value_of("int", 390 * "0" + "7") == 7
     with pytest.raises(ValueError, match="4000 characters"):
         values.value_of("int", 3999 * "0" + "7")
+
+
+# ---- who reorders
+
+MANY = 40  # messages, of two priorities
+
+
+async def join(client: Client, reorders: str) -> None:
+    packet_id = client.next_id()
+    client.send(Subscribe(packet_id, [Subscription(TOPIC, 1)], {Property.USER_PROPERTY: [("mqmesh-reorders", reorders)]}))
+    assert (await client.expect(Suback, packet_id=packet_id)).reasons == [1]
+
+
+async def fill(shop: Client) -> None:
+    for number in range(MANY):
+        await put(shop, b"%d" % number, mqmesh_priority=str(number % 2))
+
+
+async def given(client: Client, count: int) -> None:
+    """Without an answer a client has so many messages, and gets no more."""
+    assert len(await client.messages(count, acknowledge=False)) == count
+    await client.nothing()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize(("reorders", "count"), [("1", MANY), ("0", 16)])
+async def test_who_reorders_has_more_of_a_queue_with_priorities(tmp_path: Path, elsewhere: bool, reorders: str, count: int) -> None:
+    async with AsyncExitStack() as stack:
+        home, site = await both(stack, tmp_path, elsewhere)
+        await fill(await home.client("shop"))
+        client = await site.client("a")
+        await join(client, reorders)
+        await given(client, count)
+
+
+async def test_another_word_counts_from_then_on(tmp_path: Path) -> None:
+    async with Site(queues=settings(tmp_path)) as site:
+        await fill(await site.client("shop"))
+        client = await site.client("a")
+        await join(client, "1")
+        await given(client, MANY)
+        await join(client, "")
+        await given(client, 16)
+
+
+async def test_a_session_keeps_it_over_a_restart(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with Site(queues=settings(tmp_path), store=store) as site:
+        client = await site.client("a", clean=False, expiry=1000)
+        await join(client, "1")
+        await client.cut()
+        await fill(await site.client("shop"))
+    async with Site(queues=settings(tmp_path), store=store) as site:
+        await given(await site.client("a", clean=False, expiry=1000), MANY)
+
+
+@pytest.mark.parametrize("said", [{}, {"selector": "n = 'y'"}, {"key": "k"}, {"reorders": True}, {"key": "k", "reorders": True}])
+def test_a_session_takes_along_what_it_has_said(said: dict[str, object]) -> None:
+    state = SessionState(None, None, [(Subscription(TOPIC, 1, **said), 0)], [], [])  # type: ignore[arg-type]
+    assert decode_state(encode_state(state)).subscriptions == state.subscriptions
+
+
+async def test_what_is_in_the_members_hands_is_worked_first(tmp_path: Path) -> None:
+    """A later message of a higher priority comes as soon as there is room, before all that wait."""
+    async with Site(queues=settings(tmp_path, prefetch=20)) as site:
+        shop, client = await site.client("shop"), await site.client("a")
+        await fill(shop)
+        await join(client, "1")
+        got = await client.messages(20, acknowledge=False)
+        await put(shop, b"late", mqmesh_priority="9")
+        await until(lambda: held(site).store.queues["orders"].waiting == MANY - 20 + 1)
+        client.send(*[Puback(one.packet_id) for one in got])
+        assert (await client.messages(1))[0].payload == b"late"
