@@ -294,7 +294,7 @@ async def test_a_session_on_its_way_to_another_site_is_no_member(tmp_path: Path,
     async with mesh(tmp_path, "roam") as (home,):
         sites, posts = shell(home).sites, []
         session = SimpleNamespace(client_id=client, connection=object(), outbound=SimpleNamespace(limit=10), expiry=60.0)
-        seat = sites.seat(SimpleNamespace(session=session), "far", 1, b"", False, "", "")  # type: ignore[arg-type]
+        seat = sites.seat(SimpleNamespace(session=session), "far", 1, b"", False, None)  # type: ignore[arg-type]
         seat._post = lambda name, kind, body: posts.append(kind)
         lives(home, 2, 1, far=False)
         assert (seat.token is not None, len(posts)) == (joins, joins)
