@@ -7,11 +7,13 @@ left untested unnoticed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import glob
 import itertools
 import os
 import random
 import shutil
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +57,12 @@ def require(command: str) -> str:
     if path is None:
         missing(f"{command} is not installed: make services (Debian package {PACKAGES.get(command, command)})")
     return path
+
+
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """In a process to be (`preexec_fn`): Linux ends it should the tests die without ending it. The thread that starts it has to live on."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 def part_of(ports: range) -> range:

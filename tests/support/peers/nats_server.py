@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support.services import PATIENCE, free_port, require, wait_for_port
+from support.services import PATIENCE, end_with_parent, free_port, require, wait_for_port
 
 
 class NatsServer:
@@ -56,7 +56,8 @@ class NatsServer:
     def start(self) -> None:
         """Return once it listens."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([require("nats-server"), "-c", str(self._config)], stdout=log, stderr=log)
+            command = [require("nats-server"), "-c", str(self._config)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=end_with_parent)
         wait_for_port(self.port)
 
     def kill(self) -> None:

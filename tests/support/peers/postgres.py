@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import pwd
 import shutil
@@ -12,10 +11,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from support.services import PATIENCE, free_port, require, wait_until
+from support.services import PATIENCE, end_with_parent, free_port, require, wait_until
 
 UNPRIVILEGED = ("postgres", "nobody")  # PostgreSQL refuses to be run by root
 
@@ -26,12 +25,6 @@ def _user() -> str | None:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next(name for name in UNPRIVILEGED if name in known)
-
-
-def _end_with_parent() -> None:
-    """Linux ends the server should the tests die without ending it."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 
 
 @cache
@@ -69,9 +62,8 @@ class Server:
         settings = ["listen_addresses=127.0.0.1", "shared_buffers=64MB", "max_connections=40", "max_wal_size=256MB"]
         options = [part for setting in settings for part in ("-c", setting)]
         log = open(self.folder / "log", "ab")  # noqa: SIM115 - the server keeps it
-        self._process = subprocess.Popen(
-            [*command, *options], user=self._user, cwd=self.folder, stdout=log, stderr=log, preexec_fn=_end_with_parent
-        )
+        ends = partial(end_with_parent, signal.SIGQUIT)
+        self._process = subprocess.Popen([*command, *options], user=self._user, cwd=self.folder, stdout=log, stderr=log, preexec_fn=ends)
         log.close()
         wait_until(self._answers, PATIENCE, "answer from PostgreSQL")
 

@@ -16,10 +16,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from support.services import free_port, missing, require, wait_for_port
+from support.services import end_with_parent, free_port, missing, require, wait_for_port
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # what is in PATH changes the user, and shares the cookie of the service
 PATIENCE = 120.0
@@ -87,14 +88,17 @@ class RabbitMQ:
         """Return once it is served."""
         environment = self._environment()
         with self.log.open("ab") as log:
+            how: dict[str, Any] = {
+                "env": environment,
+                "stdout": log,
+                "stderr": log,
+                "stdin": subprocess.DEVNULL,
+                "preexec_fn": end_with_parent,
+            }
             if self._epmd is None:
-                command = [EPMD, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
-                self._epmd = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                self._epmd = subprocess.Popen([EPMD, "-port", str(self._epmd_port), "-address", "127.0.0.1"], **how)
                 wait_for_port(self._epmd_port)
-            command = [str(PROGRAMS / "rabbitmq-server")]
-            self._node = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.folder
-            )
+            self._node = subprocess.Popen([str(PROGRAMS / "rabbitmq-server")], start_new_session=True, cwd=self.folder, **how)
         end = time.monotonic() + PATIENCE
         for port in self._listeners:
             while True:

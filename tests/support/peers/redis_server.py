@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.services import PATIENCE, free_port, missing, require, wait_until
+from support.services import PATIENCE, end_with_parent, free_port, missing, require, wait_until
 
 
 class RedisServer:
@@ -27,7 +27,7 @@ class RedisServer:
     def start(self) -> None:
         """Return once it answers, with its data."""
         with (self._folder / "redis.log").open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, preexec_fn=end_with_parent)
         wait_until(self._answers, PATIENCE, "answer from Redis")
 
     def _answers(self) -> bool:
