@@ -63,6 +63,19 @@ def links(journal: Path) -> duckdb.DuckDBPyRelation:
     return run(LINKS, journal)
 
 
+def usage(journal: Path) -> duckdb.DuckDBPyRelation:
+    """Without tariffs: a service is the first level of its topics."""
+    sql = f"""
+    with counts as (select * from read_parquet('{journal}/counts/**/*.parquet', hive_partitioning = false)),
+    names as (select distinct id, name from read_parquet('{journal}/names/**/*.parquet', hive_partitioning = false))
+    select strftime(make_timestamp(minute * 60000000), '%Y-%m-%d') as date, coalesce(a.name, '') as account,
+        split_part(coalesce(t.name, ''), '/', 1) as service, case kind when 1 then 'originator' else 'recipient' end as role,
+        sum(messages)::bigint as messages, sum(bytes)::bigint as bytes
+    from counts left join names a on a.id = account left join names t on t.id = topic
+    where kind in (1, 5) group by all"""
+    return duckdb.sql(sql)
+
+
 def _with_messages(journal: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     table = messages(journal).fetch_arrow_table() if hasattr(duckdb.DuckDBPyRelation, "fetch_arrow_table") else messages(journal).arrow()

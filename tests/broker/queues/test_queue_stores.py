@@ -20,7 +20,7 @@ from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import Client, Site
 from support.management import EVERYBODY
-from support.peers.logs import SERVERS, log_at, started
+from support.peers.logs import SERVERS, Server, log_at
 
 
 def broker(folder: Path, durability: str = "os", **rules: Rules) -> Site:
@@ -96,51 +96,51 @@ async def test_a_store_that_takes_nothing_does_not_hold_the_others(tmp_path: Pat
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", SERVERS)
-async def test_a_server_that_is_away_holds_its_queue_and_nothing_is_lost(tmp_path: Path, name: str) -> None:
-    (tmp_path / "server").mkdir()
-    with started(name, tmp_path / "server") as server:
-        async with broker(tmp_path, "fsync", orders=Rules(store=log_at(server))) as site:
-            shop, first = await site.client("shop"), await site.client("a")
-            await first.subscribe("$queue/orders", qos=1)
-            await put(shop, "orders", b"1")
-            (given,) = await first.messages(1, acknowledge=False)
-            await first.unsubscribe("$queue/orders")
-            assert given.payload == b"1"
-            await put(shop, "orders", b"2", b"3")
-            queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
-            for block in queue.blocks.values():
-                site.broker.site.queues.store.forget(queue, block)  # type: ignore[union-attr]
-            server.kill()
-            second = await site.client("b")
-            await second.subscribe("$queue/orders", qos=1)  # bodies cannot be read now
-            assert await shop.publish("$queue/orders", b"4", qos=1) == 0x97
-            server.start()
-            assert [one.payload for one in await second.messages(3)] == [b"1", b"2", b"3"]
-            await put(shop, "orders", b"5")
-            assert [one.payload for one in await second.messages(1)] == [b"5"]
-            await site.until(lambda: not queue.waiting + queue.held)  # its acknowledgement has come
-            assert queue.counts["unusable"] == 0
-        async with broker(tmp_path, orders=queue.rules) as site:
-            queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
-            assert not queue.blocks
-            assert queue.next == 6
+async def test_a_server_that_is_away_holds_its_queue_and_nothing_is_lost(
+    tmp_path: Path, servers: Callable[[str], Server], name: str
+) -> None:
+    server = servers(name)
+    async with broker(tmp_path, "fsync", orders=Rules(store=log_at(server))) as site:
+        shop, first = await site.client("shop"), await site.client("a")
+        await first.subscribe("$queue/orders", qos=1)
+        await put(shop, "orders", b"1")
+        (given,) = await first.messages(1, acknowledge=False)
+        await first.unsubscribe("$queue/orders")
+        assert given.payload == b"1"
+        await put(shop, "orders", b"2", b"3")
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        for block in queue.blocks.values():
+            site.broker.site.queues.store.forget(queue, block)  # type: ignore[union-attr]
+        server.kill()
+        second = await site.client("b")
+        await second.subscribe("$queue/orders", qos=1)  # bodies cannot be read now
+        assert await shop.publish("$queue/orders", b"4", qos=1) == 0x97
+        server.start()
+        assert [one.payload for one in await second.messages(3)] == [b"1", b"2", b"3"]
+        await put(shop, "orders", b"5")
+        assert [one.payload for one in await second.messages(1)] == [b"5"]
+        await site.until(lambda: not queue.waiting + queue.held)  # its acknowledgement has come
+        assert queue.counts["unusable"] == 0
+    async with broker(tmp_path, orders=queue.rules) as site:
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        assert not queue.blocks
+        assert queue.next == 6
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", SERVERS)
-async def test_a_queue_at_rest_takes_messages_again(tmp_path: Path, name: str) -> None:
+async def test_a_queue_at_rest_takes_messages_again(tmp_path: Path, servers: Callable[[str], Server], name: str) -> None:
     """Nothing waits to be written when the server is back."""
-    (tmp_path / "server").mkdir()
-    with started(name, tmp_path / "server") as server:
-        async with broker(tmp_path, "fsync", orders=Rules(store=log_at(server))) as site:
-            shop = await site.client("shop")
-            await put(shop, "orders", b"1")
-            server.kill()
-            assert await shop.publish("$queue/orders", b"2", qos=1) == 0x97
-            server.start()
-            store = site.broker.site.queues.store.here  # type: ignore[union-attr]
-            await site.until(lambda: all(one.full is None for one in store.values()))
-            await put(shop, "orders", b"3")
+    server = servers(name)
+    async with broker(tmp_path, "fsync", orders=Rules(store=log_at(server))) as site:
+        shop = await site.client("shop")
+        await put(shop, "orders", b"1")
+        server.kill()
+        assert await shop.publish("$queue/orders", b"2", qos=1) == 0x97
+        server.start()
+        store = site.broker.site.queues.store.here  # type: ignore[union-attr]
+        await site.until(lambda: all(one.full is None for one in store.values()))
+        await put(shop, "orders", b"3")
 
 
 async def test_an_empty_queue_changes_its_store(tmp_path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,20 +16,13 @@ from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log.locations import KINDS, LOG, segments_in
 from mqmesh.broker.queues.log.port import Away, Segments
 from mqmesh.broker.queues.log.store import LogStore
-from support.peers.logs import PRODUCTS, SERVERS, Server, log_at, started
+from support.peers.logs import PRODUCTS, SERVERS, Server, log_at
 from support.steps import ended
 from support.storage.disks import mounted
 
 from .test_carry import carry, commit, everything, killed, opened, waiting, work
 
 Make = Callable[[], Segments]
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
-    """Servers by name, started when they are asked for."""
-    with ExitStack() as stack:
-        yield cache(lambda name: stack.enter_context(started(name, tmp_path_factory.mktemp(name))))
 
 
 @pytest.fixture(params=[*KINDS, *[pytest.param(name, marks=pytest.mark.service) for name in SERVERS]])
@@ -196,35 +187,36 @@ def test_kill_9_loses_nothing(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, name: str) -> None:
-    with started(name, tmp_path) as running:
-        store = opened(tmp_path, kind=running.url, durability="fsync")
-        queue = store.queue("orders", Rules())
-        queue.put([b"1"], Meta("shop"), 1)
-        commit(store)
-        running.kill()
-        queue.subscribe("s")
-        for _ in range(2):
-            batch = store.gather(1)
-            assert batch is not None
-            with pytest.raises(Away, match=running.url.partition("@")[0].partition(":")[0] + "://"):
-                store.write(batch)
-            store.failed(batch, OSError(errno.EIO, "gone"))
-        with pytest.raises(Away):
-            store.where.read(1, 1, 1)
-        running.start()
-        while not committed(store):  # a server that has just started may be slow to answer: a broker commits again
-            pass
-        queue.put([b"2"], Meta("shop"), 1)
-        assert commit(store)
-        assert store.bodies.payloads(queue.blocks[1]) == [b"1"]
-        queue.blocks[1].payloads = None
-        assert store.bodies.payloads(queue.blocks[1]) == [b"1"]
-        store.close()
-        again = opened(tmp_path, kind=running.url)
-        assert [one[2] for one in waiting(again).values()] == [b"1", b"2"]
-        assert list(again.queues["orders"].subscribers) == ["s"]
-        again.close()
+def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, servers: Callable[[str], Server], name: str) -> None:
+    running = servers(name)
+    url = log_at(running)
+    store = opened(tmp_path, kind=url, durability="fsync")
+    queue = store.queue("orders", Rules())
+    queue.put([b"1"], Meta("shop"), 1)
+    commit(store)
+    running.kill()
+    queue.subscribe("s")
+    for _ in range(2):
+        batch = store.gather(1)
+        assert batch is not None
+        with pytest.raises(Away, match=url.partition("@")[0].partition(":")[0] + "://"):
+            store.write(batch)
+        store.failed(batch, OSError(errno.EIO, "gone"))
+    with pytest.raises(Away):
+        store.where.read(1, 1, 1)
+    running.start()
+    while not committed(store):  # a server that has just started may be slow to answer: a broker commits again
+        pass
+    queue.put([b"2"], Meta("shop"), 1)
+    assert commit(store)
+    assert store.bodies.payloads(queue.blocks[1]) == [b"1"]
+    queue.blocks[1].payloads = None
+    assert store.bodies.payloads(queue.blocks[1]) == [b"1"]
+    store.close()
+    again = opened(tmp_path, kind=url)
+    assert [one[2] for one in waiting(again).values()] == [b"1", b"2"]
+    assert list(again.queues["orders"].subscribers) == ["s"]
+    again.close()
 
 
 @pytest.mark.service
