@@ -362,7 +362,7 @@ class Roamer:
             if place.state is State.ASKING:
                 place.lost = True
                 self._port.turn_away(place.client)  # the newer one gets the session; what comes here is passed on to it
-            elif answer.settled:
+            else:
                 self._on_claim(place.client, answer.known, False)  # two sessions, by clocks that differ: they become one there
                 return
         if not answer.more:
@@ -637,6 +637,7 @@ class Roamer:
             if not place.asked & bit:
                 claims += place.claims
                 place.claimed |= bit
+                place.waiting |= bit if place.waiting else 0  # a client that waits still, or comes now, waits for its answer too
                 self._save(place)
             if place.pending == NO_KEY and (place.sources or (place.cut.fenced and not place.cut.marked(bit))):
                 self._fence(place, bit, own=False)

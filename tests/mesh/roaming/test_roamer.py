@@ -229,3 +229,42 @@ def test_who_has_just_given_a_session_to_its_owner_says_so_to_another_user(clean
     world.settle()
     assert new.main is not None
     assert new.main.connected
+
+
+def test_another_user_waits_for_the_broker_that_is_in_reach_again() -> None:
+    """The owner's broker was out of reach when he came first, and has answered nothing yet when he comes again."""
+    world = mesh(3, owned=True)
+    his = world.brokers[1]
+    his.thief.connect(clean=True, brief=False)
+    world.reachability(lambda: world.apart.add(0))
+    world.reachability(world.apart.clear)
+    his.thief.connect(clean=False, brief=False)
+    while world.streams[1, 2] or world.streams[2, 1]:
+        world.carry((1, 2))
+        world.carry((2, 1))
+    assert his.thief.waiting
+    world.settle()
+    assert his.thief.main is None
+    assert world.denials
+
+
+def test_a_session_that_comes_late_for_an_old_claim_goes_on_to_whoever_asks() -> None:
+    """Its broker has said to the newer claim that it has none."""
+    world = mesh(3)
+    leave(world)
+    new, old, _ = world.brokers
+    new.end()
+    wait_at(world, new)
+    while world.streams[0, 1] or world.streams[1, 0]:
+        world.carry((0, 1))
+        world.carry((1, 0))
+    key, held = (5, 1), (1, 2)
+    old.roamer.received(2, wire.SESSION, wire.encode(CLIENT, key, held, [], False, b"wide subscribed 1"))
+    for kind in (wire.READY, wire.END, wire.LEFT):
+        old.roamer.received(2, kind, wire.encode(CLIENT, key, held))
+    assert old.main is not None
+    new.roamer.received(1, wire.CLAIM, wire.encode_claims([wire.Claim(CLIENT, key, False)]))
+    world.settle()
+    assert old.main is None
+    assert new.main is not None
+    assert new.main.connected
