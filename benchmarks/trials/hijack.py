@@ -53,6 +53,7 @@ MOMENTS = ("takeover", "away", "move", "kill", "start")
 HOME, TO, FED = "a", "b", "c"  # where the session is, where it moves, and where messages come from
 FOREVER = 0xFFFFFFFF
 REFUSED, LATER = {5: 0x87, 4: 5}, {5: 0x89, 4: 3}
+ROAM_WAIT = 0.3  # seconds that a broker waits for the others' answers; one that is slower counts as one that cannot be asked
 THIEVES = 3  # connections of the other user at a time
 PATIENCE = 30.0  # seconds for what must happen
 APART = 0.6  # seconds that a broker is down, or has no links
@@ -184,7 +185,11 @@ class Trial:
         token = jwt.encode({"exp": time.time() + 3600, "sub": user}, self.key, "HS256").encode()
         properties = {Property.SESSION_EXPIRY_INTERVAL: FOREVER} if keep and version == 5 else {}
         client.send(Connect(name, version, clean, user_name=user, password=token, properties=properties))  # type: ignore[arg-type]
-        await self.until(lambda: client.connack is not None or not client.up)
+        try:
+            await self.until(lambda: client.connack is not None or not client.up)
+        except BaseException:  # nobody would end it
+            client.leave()
+            raise
         return client
 
     async def let_in(self, site: str, user: str, name: str, **how: bool) -> Client:
@@ -218,6 +223,7 @@ class Case:
         self.thieves: list[Client] = []
         self.feeder: Client | None = None
         self.fed = 0
+        self.over = False  # the other user gives up
         self.reachable = True  # the session's broker, by all others
         self.faults = 0  # how often it was not
 
@@ -243,9 +249,9 @@ class Case:
     # ---- the other user
 
     async def attack(self, site: str) -> None:
-        """Connect again and again."""
+        """Connect again and again, until he gives up."""
         dice, result = self.trial.dice, self.result
-        while True:
+        while not self.over:
             version, safe, faults = dice.choice((4, 5)), self.reachable, self.faults
             try:
                 client = await self.trial.connect(site, self.thief, self.name, result.clean, version)
@@ -288,13 +294,11 @@ class Case:
         tasks = [asyncio.create_task(self.attack(site), name=f"attack at {site}") for site in sites]
         try:
             yield
-            for task in tasks:
-                if task.done():
-                    await task
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self.over = True  # a CONNECT that is on its way is answered first: else he may come in after `go_home`, and keep the owner out
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for error in filter(None, ended):
+            raise error
 
     async def go_home(self) -> None:
         """He ends what he has made, wherever that is. He goes on to listen at one site until then."""
@@ -432,12 +436,18 @@ async def one(trial: Trial, result: Result) -> None:
         result.problems.append(f"the broker {member.name} ended with status {member.exit_status}")
 
 
-async def play(folder: Path, store: str, results: list[Result], seed: int, step: Callable[[Result], None]) -> None:
-    """Some cases in one mesh with one kind of store; stops after the first that fails. Raises FleetError."""
+async def play(
+    folder: Path, store: str, results: list[Result], seed: int, step: Callable[[Result], None], roam_wait: float = ROAM_WAIT
+) -> None:
+    """Some cases in one mesh with one kind of store; stops after the first that fails. Raises FleetError.
+
+    roam_wait: as in the mesh's settings. A busy machine needs more: else the other user rightly gets a session of his own where a broker
+    is slow, and the owner a new one.
+    """
     key = secrets.token_hex(32).encode()  # of random bytes some are white space, which brokers take from the ends
     (folder / "tokens.key").write_bytes(key)
     topology = mesh([("b", "a"), ("c", "a"), ("c", "b")])  # a dials both: it waits for a mesh when it starts
-    topology.mesh = replace(topology.mesh, clients="roam", roam_wait=0.3, retry_last=0.2)
+    topology.mesh = replace(topology.mesh, clients="roam", roam_wait=roam_wait, retry_last=0.2)
     rules = [
         {"allow": ["publish", "subscribe"], "topics": ["own/%u/#"]},
         {"users": [FEEDER], "allow": ["publish"], "topics": ["own/#"]},

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.keeps]
 def test_nobody_gets_the_session_of_another_user(tmp_path: Path, store: str) -> None:
     results = [one for one in cases(1, (store,), ("move", "kill", "start")) if one.owner == "alice"]
     begun: list[Result] = []
-    asyncio.run(play(tmp_path, store, results, 1, begun.append))
+    asyncio.run(play(tmp_path, store, results, 1, begun.append, roam_wait=60))
     assert begun == results
     for one in results:
         print(one)
