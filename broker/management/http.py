@@ -10,8 +10,6 @@ has to be a loopback one, so that no name of a stranger leads here (DNS rebindin
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +19,7 @@ from starlette.routing import Route
 
 from ... import __version__
 from ...base.address import is_loopback
+from ...base.http.login import credentials
 from ...mqtt.packets import Connect
 from ..auth.operators import rights_of_user
 from .asked import LARGEST, LISTED
@@ -149,19 +148,11 @@ class _Face:
 
 
 def _credentials(header: str) -> tuple[str | None, bytes | None]:
-    """(user, password or token) of an Authorization header; a token has no user. Raises HttpRefused."""
-    scheme, _, rest = header.partition(" ")
-    if not header:
-        return None, None
-    if scheme.lower() == "bearer":
-        return None, rest.strip().encode()
+    """See `credentials`. Raises HttpRefused."""
     try:
-        if scheme.lower() != "basic":
-            raise ValueError
-        user, _, password = base64.b64decode(rest, validate=True).decode().partition(":")
-    except (ValueError, binascii.Error):
-        raise HttpRefused(401, "give Authorization: Basic, or Bearer with a token") from None
-    return user, password.encode()
+        return credentials(header)
+    except ValueError as error:
+        raise HttpRefused(401, str(error)) from None
 
 
 async def _known(guard: Guard, address: str, user: str | None, password: bytes | None) -> Outcome | None:

@@ -6,8 +6,6 @@ Who asks shows what a client of the broker would: `Authorization: Basic` or `Bea
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...base.http.login import credentials
 from ..faces import cloudevents, envelope, soap, web
 from ..faces.envelope import Form
 from ..faces.wsdl import wsdl_text
@@ -225,18 +224,10 @@ def _address(request: Request) -> str:
 
 def _login(header: str) -> Login:
     """What an Authorization header shows; a token has no user. Raises _Wrong."""
-    scheme, _, rest = header.partition(" ")
-    if not header:
-        return Login()
-    if scheme.lower() == "bearer":
-        return Login(None, rest.strip().encode())
     try:
-        if scheme.lower() != "basic":
-            raise ValueError
-        user, _, password = base64.b64decode(rest, validate=True).decode().partition(":")
-    except (ValueError, binascii.Error):
-        raise _Wrong(401, "give Authorization: Basic, or Bearer with a token") from None
-    return Login(user, password.encode())
+        return Login(*credentials(header))
+    except ValueError as error:
+        raise _Wrong(401, str(error)) from None
 
 
 def _shown(taken: Taken) -> dict[str, Any]:
