@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 NOT_ASKING = f"get is for members that ask: subscribe to {PREFIX}{{}}{ALERTS}"
-SOON = 0.02  # seconds
+SOON = 0.01  # seconds that moves wait for what is written with them
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
 
 

@@ -149,8 +149,8 @@ class Stock:
 
     @property
     def pressing(self) -> bool:
-        """Whether something is to be written now."""
-        return bool(self.opened or self.filled or self.dead or self.changed or (self.moves and not self.rules.early))
+        """Whether something is to be written now: moves alone wait a moment for more."""
+        return bool(self.opened or self.filled or self.dead or self.changed)
 
     # ---- members
 
