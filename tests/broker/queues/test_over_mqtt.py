@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from mqmesh.broker.queues import shell
 from mqmesh.broker.queues.committer import Committer
 from mqmesh.broker.queues.core.blocks import KEPT_RETURNS
 from mqmesh.broker.queues.core.plan import ALL, plan_of
@@ -396,3 +397,26 @@ async def test_what_comes_back_here_and_there_is_read_from_the_log_once(tmp_path
         await a.cut()
         assert [one.payload for one in await b.messages(10)] == [one.payload for one in found[1::2]]
         assert len(read) == len(set(read))
+
+
+@pytest.mark.parametrize("puts", [True, False])
+async def test_what_members_do_waits_for_the_next_commit_or_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, puts: bool) -> None:
+    monkeypatch.setattr(shell, "SOON", 100.0)
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1", b"2")
+        assert site.broker.site.queues is not None
+        store = site.broker.site.queues.store
+        await site.until(lambda: not store.busy)
+        queue, commits = store.queues["orders"], sum(one.commits for one in store.committers)
+        for number in (1, 2):
+            await a.messages(1)
+            await site.until(lambda done=number: queue.counts["done"] == done)
+        assert (sum(one.commits for one in store.committers), len(queue.moves) > 1) == (commits, True)
+        if puts:
+            await put(shop, b"3")
+        else:
+            await site.later(101.0)
+        await site.until(lambda: sum(one.commits for one in store.committers) == commits + 1)
+        assert all(move.first == 3 for move in queue.moves)
