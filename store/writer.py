@@ -5,7 +5,8 @@
 
 The loop alone touches the open batch (see `coalescer.py`), so a change takes no lock. `ticket()` ends a group of changes that
 belong together; if the thread is idle the batch is handed to it at once, else it grows until the thread is done, and then is
-handed over by the loop. So one slow commit gathers what comes meanwhile into the next: no timer, no bound on the rate.
+handed over by the loop. So one slow commit gathers what comes meanwhile into the next: no timer, no bound on the rate. A batch for which
+nobody waits, or which will perhaps be empty in a moment, may stay open for a while (`defer`).
 
 A commit that fails is tried again, with what came since merged into it, after a pause that doubles up to its bound. Nothing is
 reported committed that is not, and the order holds, because there is one batch under way and one that is open. What is
@@ -76,6 +77,7 @@ class Writer:
         self._backoff = Backoff(pause, pause_limit)
         self._busy = False  # the thread has a batch or a pause
         self._lingered = False
+        self._deferred = False  # the open batch is not handed over
         self._closing = False
         self._jobs: SimpleQueue[Batch | float | None] = SimpleQueue()
         self._results: SimpleQueue[_Result] = SimpleQueue()
@@ -131,6 +133,11 @@ class Writer:
         """The weight of the changes since the last batch was handed to the thread; 0 exactly when there are none."""
         return self._coalescer.open.size
 
+    @property
+    def idle(self) -> bool:
+        """Whether the open batch is empty or deferred."""
+        return self._deferred or not self._coalescer.open.size
+
     def ticket(self) -> int:
         """End a group of changes: they are committed together. What was changed so far is kept once `committed` reaches the result.
 
@@ -139,9 +146,17 @@ class Writer:
         batch = self._coalescer.open
         if not batch.size:
             return batch.number - 1
-        if not (self._busy or self.held):
+        if not (self._busy or self.held or self._deferred):
             self._hand_over()
         return batch.number
+
+    def defer(self) -> None:
+        """Do not hand over the open batch before `hurry` is called; the caller sees to that."""
+        self._deferred = True
+
+    def hurry(self) -> None:
+        """The open batch may be handed over again."""
+        self._deferred = False
 
     def close(self, timeout: float) -> bool:
         """Commit what is pending, stop the thread, close the store. Blocks, and calls back as usual meanwhile.
@@ -163,7 +178,7 @@ class Writer:
     # The loop's side.
 
     def _hand_over(self) -> None:
-        self._busy = True
+        self._busy, self._deferred = True, False
         if self._linger and not self._lingered and not self._closing:
             self._lingered = True
             self._jobs.put(self._linger)
@@ -194,7 +209,7 @@ class Writer:
             committed = coalescer.committed()
         else:
             committed = coalescer.skip_empty()
-        if coalescer.open.size and not self.held:
+        if not (self.idle or self.held):
             self._hand_over()
         else:
             self._lingered = False

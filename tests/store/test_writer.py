@@ -341,6 +341,50 @@ def test_a_value_is_written_once(bench: Bench) -> None:
     assert bench.store.commits == 2
 
 
+def test_a_deferred_batch_waits_until_somebody_is_in_a_hurry(bench: Bench) -> None:
+    for number in (1, 3):
+        bench.publish(number)
+        bench.writer.defer()
+        bench.publish(number + 1)
+        before = bench.store.commits
+        assert bench.writer.idle
+        assert bench.writer.ticket() > bench.writer.committed
+        bench.writer.hurry()
+        assert not bench.writer.idle
+        assert bench.store.commits == before
+        ticket = bench.writer.ticket()
+        bench.until(lambda ticket=ticket: bench.writer.committed >= ticket)
+        assert bench.store.commits == before + 1
+    assert bench.store.count("porto") == 4
+
+
+def test_a_batch_that_is_deferred_during_a_commit_does_not_follow_it(bench: Bench) -> None:
+    bench.store.hold()
+    bench.publish(1)
+    first = bench.writer.ticket()
+    bench.store.entered.wait(PATIENCE)
+    bench.publish(2)
+    bench.writer.ticket()
+    bench.writer.defer()
+    bench.store.release()
+    bench.until(lambda: bench.writer.committed >= first)
+    assert bench.writer.bytes_pending
+    bench.writer.delete_delivery("porto", 2)
+    assert bench.settled == [2]
+    assert bench.writer.idle
+    assert bench.store.commits == 1
+
+
+def test_what_is_deferred_is_written_at_the_end() -> None:
+    bench = Bench()
+    bench.writer.start()
+    bench.publish(1)
+    bench.writer.defer()
+    bench.writer.ticket()
+    assert bench.writer.close(PATIENCE)
+    assert bench.store.count("porto") == 1
+
+
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_a_failure_is_told_once_and_tried_again(bench: Bench, after_effect: bool) -> None:
     bench.store.fail_next(Kind.FULL, after_effect, times=5)
