@@ -28,6 +28,7 @@ from ...mqtt.batch.batch import Batch
 from ...store.base import Kind, Store, StoreError
 from ...store.records import DELIVERY_WEIGHT, RUN_WEIGHT, StoredDelivery
 from ..persistence.codec import run_of
+from .hold_back import HoldBack
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
@@ -94,6 +95,8 @@ class Custody:
         self._waiting: deque[Waiting] = deque()
         self._delivered: list[int] = []  # tokens of deliveries that were carried out and are not written
         self._timer: asyncio.TimerHandle | None = None  # at which these are written at the latest
+        self._held = HoldBack()
+        self._next_rest = 0.0  # when what is left of messages that were held back is committed
         persistence.quota.custody = self.stored
 
     def stored(self) -> int:
@@ -186,19 +189,54 @@ class Custody:
         session, is written with it.
         """
         persistence = self._persistence
-        if self._urgent or persistence.writer.open_size or persistence.dirty or not self._node.may_linger():
+        if self._held.run and self._node.single.freed:
+            self._take_back()
+        elif self._urgent or not persistence.idle or not self._node.may_linger():
             self.save()
         elif self._timer is None:
             self._timer = persistence.context.loop.call_later(self._linger, self._end_linger)
 
     def _end_linger(self) -> None:
+        loop, held = self._persistence.context.loop, self._held
+        if held.run and loop.time() < held.until:  # what only receipts wait for must not end the hold
+            self._timer = loop.call_at(held.until, self._end_linger)
+            return
         self._timer = None
         self.save()
         self._wake()
 
-    def save(self) -> None:
-        """Write what the node has to write."""
+    @property
+    def may_hold_back(self) -> bool:
+        """Whether the commit of a message that comes now may wait for its receipts: nobody waits for another one."""
+        return self._held.may(self._persistence.context.now) and self._persistence.calm
+
+    def hold_back(self, run: int) -> None:
+        """Have the commit wait for receipts. run: of the message, as `save` gave it, whose answer waits for the commit already."""
+        self._held.begin(run, self._persistence.context.now)
+        self._persistence.defer(self._held.until)
+
+    def _take_back(self) -> None:
+        """All receipts of some message have come; if it is the one that is held back, nobody waits for what is left to be written."""
+        persistence, held = self._persistence, self._held
+        now, run, lingers = persistence.context.now, held.run, self._node.may_linger()
+        self.save(single=True)
+        if persistence.writer.holds(run):
+            return
+        held.settled(now)
+        if lingers and persistence.calm and now < self._next_rest:
+            persistence.defer(self._next_rest)
+        else:
+            self._next_rest = now + self._linger
+            persistence.writer.hurry()
+
+    def save(self, single: bool = False) -> int:
+        """Write what the node has to write.
+
+        single: it is about one message of QoS 1 that only its publisher waits for, before or after its receipts. Returns the run of this
+        message if nobody waits for anything else that is to be committed; 0: somebody does, or there is none.
+        """
         self._urgent = False
+        alone = single and self._persistence.calm
         tokens, self._delivered = self._delivered, []
         records = self._node.records()
         persistence, rows = self._persistence, self._rows
@@ -212,17 +250,21 @@ class Custody:
                 else:
                     writer.delete_value(change.table, change.key)
         if records is None and not tokens:
-            return
+            return 0
         if records is not None:
+            if records.entries and self._held.run:
+                self._held.late(persistence.context.now)
             for order, run, extra in records.entries:
                 row = StoredDelivery(RECIPIENT, order, persistence.store_run(run), 0, run.count, run.qos, 0, 0, b"")
                 rows[order] = row
                 writer.put_delivery(row._replace(extra=extra))
             for order, extra in records.changed:
                 writer.put_delivery(rows[order]._replace(extra=extra))
+            moving, persistence.moving = persistence.moving, bool(records.entries)  # what goes may have been picked again, as one of these
             for order in records.gone:
                 del rows[order]
                 writer.delete_delivery(RECIPIENT, order)
+            persistence.moving = moving
             for order, description, body in records.pages:
                 self._write_page(order.to_bytes(8, "big"), description, body)
             for key, value in records.values:
@@ -230,7 +272,8 @@ class Custody:
                     writer.delete_value(TABLE, key)
                 else:
                     writer.put_value(TABLE, key, value)
-        ticket = persistence.mark()
+        waits = not single or bool(tokens or changes)
+        ticket = persistence.mark(waits)
         last = self._waiting[-1] if self._waiting else None
         if last is None or last.ticket != ticket:
             last = Waiting(ticket)
@@ -243,7 +286,10 @@ class Custody:
         if tokens:
             last.tokens += tokens
         if fresh:
-            persistence.when(ticket, self._kept)
+            persistence.when(ticket, self._kept, waits)
+        if not alone or waits or records is None or len(records.entries) != 1:
+            return 0
+        return persistence.stored_as(records.entries[0][1])
 
     def _write_page(self, key: bytes, description: bytes | None, body: bytes | None) -> None:
         writer = self._persistence.writer

@@ -1,7 +1,8 @@
 """The direct lane of the mesh's shell: one message by itself, written before anything else is done.
 
 A frame that `Node.receive_one` takes is sent on, and given to its sole subscriber, with as few steps as there are. What only a commit
-or a receipt needs comes after. Everything else goes the general way, which does the same.
+or a receipt needs comes after. Nothing of a message for a subscriber without a stored session is kept, so its receipt goes at once
+(`mesh/node/single.py`), and back by the same lane. Everything else goes the general way, which does the same.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...mesh.wire.control import PREFIX
 from ...mqtt.batch.run import PIDS
 from ...mqtt.session import Delivery
 from ..journal.tally import ONE
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def receive_one(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
-    """Bytes that came over a link with nothing before them: take them if they are a frame like one before. False: nothing was done."""
+    """Bytes that came over a link with nothing before them: take them if they are a frame like one before, or a single receipt.
+
+    False: nothing was done.
+    """
+    if data.startswith(PREFIX, 4):
+        return _receive_receipt(shell, link, data, now)
     if not shell.ordinary:
         return False
     taken = shell.node.receive_one(link, data, now)
@@ -31,25 +38,60 @@ def receive_one(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
     if taken.outcome.forwards:
         _send(shell, taken.sends())
     if taken.delivers:
-        if not _to_sole_subscriber(shell, taken, now):
+        given = _to_sole_subscriber(shell, taken, now)
+        if not given:
             shell.incoming.deliver(taken.delivery(now))
         shell.context.write()
         if taken.token is not None:
+            if given:
+                _carried_out(shell, taken, taken.token, now)
             shell.context.flush()
     return True
 
 
-def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: bytes) -> bool:
-    """A client's message for these brokers, which is the only one that came. False: nothing was done, it has to go the general way."""
-    if not shell.ordinary:
-        return False
-    sends = shell.node.publish_one(mask, topic, qos, payload, shell.context.now)
+def _carried_out(shell: MeshShell, taken: Taken, token: int, now: float) -> None:
+    """The sole subscriber has a message of QoS 1, and nothing of it is stored.
+
+    While sessions roam it counts as delivered after a commit, as what is stored of their places relies on that.
+    """
+    if shell.roaming is not None:
+        shell.incoming.carried_out(taken.outcome.stream.head.origin, token)
+        return
+    receipt = shell.node.single.delivered(token, now, taken.asks)
+    if receipt is not None:
+        _send(shell, (receipt,), urgent=True)
+    if shell.custody is not None:
+        shell.custody.save_soon()
+
+
+def _receive_receipt(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
+    sends = shell.node.single.take_receipt(link, data, now)
     if sends is None:
         return False
-    _send(shell, sends)
-    if qos:
-        shell.saved()
+    _send(shell, sends, urgent=True)
+    if not sends:
+        if shell.custody is not None:
+            shell.custody.save_soon()
+        shell.context.flush()
     return True
+
+
+def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: bytes) -> int | None:
+    """A client's message for these brokers, which is the only one that came. None: nothing was done, it has to go the general way.
+
+    Else the run that may be held back (`MeshShell.hold_back`) once its answer waits for the commit; 0: none.
+    """
+    if not shell.ordinary:
+        return None
+    node, custody = shell.node, shell.custody
+    asks = qos > 0 and custody is not None and custody.may_hold_back
+    sends = node.publish_one(mask, topic, qos, payload, shell.context.now)
+    if sends is None:
+        return None
+    asks = asks and node.single.may_ask
+    _send(shell, node.single.asking(sends, len(payload)) if asks else sends)
+    run = shell.saved_single() if qos else 0
+    return run if asks else 0
 
 
 def count_given(context: Context, recipients: Recipients, amount: int) -> None:
@@ -59,16 +101,16 @@ def count_given(context: Context, recipients: Recipients, amount: int) -> None:
     recipients.tally += amount
 
 
-def _send(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]]) -> None:
+def _send(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]], urgent: bool = False) -> None:
     for number, frame in sends:
         link = shell.links.get(number)
         if link is not None:
-            link.send_now(frame)
+            link.send_now(frame, urgent)
 
 
 def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     """Give the message to the only client here that wants it, as QoS 0 or 1. False: it has to go the general way."""
-    outcome, data, start, _, token = taken
+    outcome, data, start = taken[:3]
     context = shell.context
     route = shell.router.routes.get(outcome.topic)
     recipients = route.recipients if route is not None else None
@@ -99,5 +141,4 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
         count_given(context, here, ONE + len(data) - taken.payload)
     context.counters.publish_bytes_sent += len(packet)
     target.send(packet)
-    shell.incoming.carried_out(outcome.stream.head.origin, token)
     return True

@@ -147,10 +147,10 @@ class LinkProtocol(asyncio.Protocol):
             self.bulk.append(data)
             self.waiting += len(data)
 
-    def send_now(self, data: bytes | bytearray) -> None:
-        """Write one packet that is not urgent, after what waits."""
+    def send_now(self, data: bytes | bytearray, urgent: bool = False) -> None:
+        """Write one packet, after what waits unless it is urgent."""
         if self.bulk or self.urgent or self._blocked or self.limiter is not None or self.transport is None or self.transport.is_closing():
-            self.send(data, False)
+            self.send(data, urgent)
             self.flush()
         else:
             self.transport.write(data)

@@ -466,6 +466,15 @@ class MeshShell:
         if self.custody is not None:
             self.custody.save()
 
+    def saved_single(self) -> int:
+        """The same after one message of QoS 1. Returns the run of the message if it may be held back, or 0."""
+        return self.custody.save(single=True) if self.custody is not None else 0
+
+    def hold_back(self, run: int) -> None:
+        """The commit of a message may wait for its receipts. run: of `saved_single`; its acknowledgement waits for the commit already."""
+        if self.custody is not None:
+            self.custody.hold_back(run)
+
     def hold(self, connection: Connection) -> None:
         """A publisher waits for room; MQTT 5 is answered 0x97 after a while."""
         if connection not in self._held:

@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from ...base.alarm import Alarm
 from ...base.quoting import quoted
 from ...mqtt.batch.batch import Batch
 from ...mqtt.packets import Subscription
@@ -108,6 +109,9 @@ class Persistence:
         loop = context.loop
         context.unsaved = self._unsaved
         self.writer = Writer(store, loop.call_soon_threadsafe, self._on_commit, self._on_error, self._on_settled)
+        self._deferred = Alarm(self._look_at_deferred)
+        self._deferred_until = 0.0  # by the loop's clock; 0: nothing is deferred, or not any more
+        self._hurried = 0  # the ticket of the last commit that somebody waits for, or waited, but for answers in `_awaiting`
         self.quota = StoreQuota(self.writer, self._bound_changed)
         self.maintenance = Maintenance(self)
         self._reader = ThreadPoolExecutor(1, "store-reader")
@@ -170,6 +174,7 @@ class Persistence:
     def close(self) -> None:
         """Keep what is left, close the store. Blocks for up to `CLOSE_TIMEOUT`."""
         self._closing = True
+        self._deferred.cancel()
         self._finish_whole()
         self._note_time()
         self.flush()
@@ -196,10 +201,12 @@ class Persistence:
 
     # Commits
 
-    def mark(self) -> int:
-        """The ticket of the commit that holds everything so far; 0 when all is kept."""
+    def mark(self, waits: bool = True) -> int:
+        """The ticket of the commit that holds everything so far; 0 when all is kept. waits: it must not be deferred."""
         writer = self.writer
         if writer.open_size or self.dirty:
+            if waits:
+                self._hurry()
             return writer.number
         return writer.number - 1 if writer.committed < writer.number - 1 else 0
 
@@ -211,16 +218,18 @@ class Persistence:
             return writer.number
         return writer.committed
 
-    def when(self, ticket: int, callback: Callable[[], None]) -> None:
-        """Call once a ticket is committed; at once, if it is."""
+    def when(self, ticket: int, callback: Callable[[], None], waits: bool = True) -> None:
+        """Call once a ticket is committed; at once, if it is. waits: the commit must not be deferred."""
         if ticket <= self.reached:
             callback()
         else:
+            if waits:
+                self._hurry()
             heapq.heappush(self._callbacks, (ticket, next(self._serials), callback))
 
     def _unsaved(self) -> bool:
         """Whether something was changed since the last `flush`, or waits to be committed."""
-        return self.writer.open_size > 0 or bool(self.dirty)
+        return not self.idle
 
     def flush(self) -> None:
         """The end of a piece of work: what was changed is a group; let go of what need not wait. `begin_commit` follows."""
@@ -233,10 +242,44 @@ class Persistence:
             self._release()
 
     def begin_commit(self) -> None:
-        """Hand what was changed to the writer's thread, if that is idle."""
-        if self.writer.open_size:
+        """Hand what was changed to the writer's thread, if that is idle and the commit is not deferred."""
+        if not self.writer.idle:
             self.writer.ticket()
             self.look()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was changed that the next `begin_commit` will commit."""
+        return self.writer.idle and not self.dirty
+
+    @property
+    def calm(self) -> bool:
+        """Whether nobody waits for what was changed, so that its commit may be deferred."""
+        writer = self.writer
+        return not (self.dirty or self._awaiting or writer.error) and (not writer.open_size or self._hurried != writer.number)
+
+    def _hurry(self) -> None:
+        """Somebody waits for what is changed now."""
+        self._hurried = self.writer.number
+        self.writer.hurry()
+        if self._deferred_until:  # whoever waits is perhaps in no piece of work that ends with `begin_commit`
+            self._deferred_until = 0.0
+            self._deferred.set(self.context.loop, self.context.now)
+
+    def defer(self, until: float) -> None:
+        """Nobody waits for the changes of the open batch, or they will perhaps be taken back: it may wait until this time of the loop's
+        clock, unless somebody begins to wait for its commit."""
+        self.writer.defer()
+        self._deferred_until = until
+        self._deferred.set(self.context.loop, until)
+
+    def _look_at_deferred(self, at: float) -> None:
+        if at < self._deferred_until:
+            self._deferred.set(self.context.loop, self._deferred_until)
+        else:
+            self._deferred_until = 0.0
+            self.writer.hurry()
+            self.begin_commit()
 
     def whole(self, steps: Iterator[None]) -> Iterator[None]:
         """Steps whose changes belong into one commit, together with those of this piece of work. Only while not `busy`."""
@@ -374,6 +417,10 @@ class Persistence:
             return
         if answer is None:
             answer = Answer(data, 0, set())
+        if answer.runs:
+            self.writer.hurry()
+        elif answer.ticket:
+            self._hurry()
         for run in answer.runs:
             self._awaiting[run] = (connection, answer)
         if answers is None:
@@ -401,6 +448,7 @@ class Persistence:
         if not connection.sends and ticket <= self.writer.committed:  # it waited elsewhere meanwhile
             connection.send(data)
             return
+        self._hurry()
         self._released = -1  # what the ticket is for may not have been written yet: look at the end of this piece of work
         connection.sends.append((ticket, data))
         self._holding[connection] = None

@@ -142,7 +142,8 @@ def _publish_elsewhere(connection: ClientConnection, recipients: Recipients, top
             if site.persistence.closed:
                 return False
             site.persistence.begin()
-    if not publish_one(site.mesh, recipients.mask, topic, qos, data[payload:]):
+    written = publish_one(site.mesh, recipients.mask, topic, qos, data[payload:])
+    if written is None:
         return False
     connection.received += 1
     counters = connection.context.counters
@@ -150,6 +151,8 @@ def _publish_elsewhere(connection: ClientConnection, recipients: Recipients, top
     if qos:
         counters.packets_sent += 1
         connection.answer(PUBACKS[4 * number : 4 * number + 4])
+        if written:
+            site.mesh.hold_back(written)
     if connection.context.journal is not None:
         count_one(connection, recipients, size - payload)
     return True

@@ -340,6 +340,11 @@ class Custody:
         age = self.policy.age_of(d.number, d.name)
         return bool(age and d.waiting and wall - d.waiting[0].time > age * 1000)
 
+    @property
+    def refuses(self) -> bool:
+        """Whether something was refused, and nobody was told since that there is room."""
+        return bool(self._refused)
+
     def unblocked(self, now: float, clock: Callable[[], int]) -> bool:
         """Whether what was refused may be tried again by some: where it was said, a quarter of the bound is free again."""
         if not self._refused:

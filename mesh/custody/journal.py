@@ -181,6 +181,11 @@ class Journal:
         )
 
     @property
+    def freed(self) -> bool:
+        """Whether an entry that was written need not be kept any more."""
+        return bool(self._gone)
+
+    @property
     def latest(self) -> int:
         """The mark whose commit holds everything so far."""
         return self.mark if self.changed else self.mark - 1

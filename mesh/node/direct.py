@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...mqtt.batch.run import Run
 from ..wire.batch import PLAIN_REST
-from ..wire.envelope import FIXED
+from ..wire.envelope import ASKS, FIXED, publish_time
 from ..wire.visited import Changes
 from .actions import Deliver
 from .core import Core, LinkEnd, Stream
@@ -82,6 +82,11 @@ class Taken(NamedTuple):
         return self.outcome.stream.deliver
 
     @property
+    def asks(self) -> bool:
+        """Whether the origin waits for the receipt."""
+        return self.data[self.end] >= ASKS
+
+    @property
     def payload(self) -> int:
         """Where the payload begins."""
         return self.end + TAIL
@@ -93,7 +98,7 @@ class Taken(NamedTuple):
 
     def delivery(self, now: float) -> Deliver:
         """The message, as the general way hands it over."""
-        time = int.from_bytes(self.data[self.end : self.end + 6], "big")
+        time = publish_time(self.data, self.end)
         return Deliver(self.run(now), self.outcome.stream.head.origin, self.token, (), True, False, time)
 
 
@@ -160,7 +165,6 @@ class DirectLane:
         if stream.deliver:
             counters.delivered += 1
             if window is not None:
-                core.stirred = True
                 token = self._admit(window, head.origin, head.epoch, sequence, sequence)
         return Taken(outcome, data, start, end, token)
 

@@ -257,6 +257,18 @@ class Dispatch:
         elif self._joins.came(receipt, self._core.now):
             self._take_joins()
 
+    def single_receipt(self, receipt: Receipt) -> bool:
+        """The same for a receipt without refusals that comes by itself, from a destination that has joined. False: nothing was done."""
+        core, custody = self._core, self.custody
+        d = custody.destinations.get(receipt.destination)
+        if d is None or not d.joined or d.deferred is not None or receipt.tree != self._tree.number:
+            return False
+        if max(receipt.committed, receipt.seen) > self.position:
+            return False
+        self._take_receipt(d, receipt)
+        core.stirred = core.stirred or bool(core.actions) or self.wants_flush or custody.refuses
+        return True
+
     def _take_joins(self) -> None:
         """Act on the JOINs that wait."""
         for receipt in self._joins.take():
@@ -301,7 +313,7 @@ class Dispatch:
             while d.waiting and d.waiting[0].last <= d.seen:
                 entry = d.waiting.popleft()
                 d.sending(entry, entry.count)
-        self._pump_due = True
+        self._pump_due = self._pump_due or bool(d.waiting)
 
     def _take_deferred(self) -> None:
         """Try the receipts again that wait for pages: a page was read, or what was to be written before it is read is committed."""

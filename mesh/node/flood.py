@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..custody.windows import SlidingWindow
-from ..wire.envelope import Head, Template, encode_head
+from ..wire.envelope import Head, Template, encode_head, publish_time
 from ..wire.visited import Changes, changes, mask_of, patch, width_for
 from .actions import Send
 from .core import Core, LinkEnd, Passage, Stream
@@ -90,7 +90,7 @@ class Flooder:
             data: bytes | bytearray | None = None
             passage: Passage | None = None
             if core.tap is not None and core.tap.wants(topic):
-                published = int.from_bytes(rest[:6], "big")
+                published = publish_time(rest)
                 passage = Passage(stream.head.origin, stream.head.epoch, False, low, number, published, topic, size - offsets[2])
             for end in flood.links:
                 if end.full:

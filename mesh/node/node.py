@@ -60,6 +60,7 @@ from .relay import Relay
 from .restore import restore
 from .retained import RetainedMessages
 from .signalling import Signalling
+from .single import SingleMessages
 
 __all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]
 
@@ -105,6 +106,7 @@ class Node:
         self._orders = Orders(self._core, self._members)
         self._links = Links(*parts, self._members, self._relay, self._dispatch, self._retained, self._orders)
         self._signalling = Signalling(self._core, self._members, self._links, self._relay, self._dispatch, self._retained, self._orders)
+        self.single = SingleMessages(self._core, self._relay, self._dispatch, self._tree)  # for messages that go by themselves
         self._here: dict[int, tuple[Entry, list[Share]]] = {}  # tokens of messages re-picked for this broker: groups that refused
 
     # ---- who and what
@@ -647,9 +649,8 @@ class Node:
         """Keep from now on what `records` gives, and go on where an earlier life of this broker was; once, before anything else.
 
         entries: (order, run, extra) in rising order, values: by key, pages: (order, description), all that is stored; all empty in the
-        first life. `records` must be
-        committed before the first link. Raises ValueError (one line) when the state is another broker's or of another
-        version, or when this life's epoch is not above that of the state.
+        first life. `records` must be committed before the first link. Raises ValueError (one line) when the state is another broker's
+        or of another version, or when this life's epoch is not above that of the state.
         """
         core = self._core
         core.enter(now)

@@ -22,14 +22,14 @@ from collections.abc import Callable
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.cutting import alike_until, part_of_each
 from ...mqtt.batch.parts import PartsBatch
-from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
+from ...mqtt.batch.run import Run
 from ...mqtt.errors import MqttError
 from ...mqtt.length import known_length
 from ...mqtt.topics import check_topic, matches
 from ..custody.windows import CustodyWindow, Pending
 from ..retained import Applied
 from ..view.trees import Record
-from ..wire.batch import PLAIN_REST, Span, Spans
+from ..wire.batch import PLAIN_REST, Span, Spans, alike_with, has_gaps
 from ..wire.block import packets_in
 from ..wire.control import NO_POSITION, Dropped, Life, Receipt
 from ..wire.envelope import (
@@ -47,6 +47,7 @@ from ..wire.envelope import (
     join_properties,
     low_sequences,
     peer_message_kind,
+    publish_time,
 )
 from ..wire.rename import Renamed, renamed
 from ..wire.visited import bits_for, changes, patch
@@ -125,7 +126,7 @@ class Relay:
         sequence_at = rest_end + 6
         prefix = data[position:sequence_at]
         if others:
-            following = _alike_with(data, prefix, others, position, size, end, rest_end + 8 - position)
+            following = alike_with(data, prefix, others, position, size, end, rest_end + 8 - position)
         else:
             following = alike_until(data, prefix, position, size, end)
         count = (following - position) // size
@@ -150,7 +151,7 @@ class Relay:
                 return following
             topic, size, block = entered.topic, entered.size, bytes(entered.block)
             offsets = (offsets[0] + entered.shift, offsets[1] + entered.shift, offsets[2] + entered.shift)
-        if count > 1 and _has_gaps(block, size, count, offsets[1], first & 0xFFFF):
+        if count > 1 and has_gaps(block, size, count, offsets[1], first & 0xFFFF):
             self._parts(stream, topic, rest, others, block, size, offsets, first)
         else:
             self._run(stream, topic, rest, others, block, size, count, offsets, first)
@@ -213,7 +214,7 @@ class Relay:
         if stream.forwards:
             passage: Passage | None = None
             if core.tap is not None and core.tap.wants(topic):
-                published = int.from_bytes(rest[:6], "big")
+                published = publish_time(rest)
                 passage = Passage(head.origin, epoch, stream.custody, first, count, published, topic, size - offsets[2])
             self._pass_on(stream, topic, block, size, count, offsets[0], passage)
         if not stream.deliver:
@@ -333,7 +334,7 @@ class Relay:
         if not stream.custody:
             record.last = (head.epoch, span.last)
         passage: Passage | None = None
-        published = int.from_bytes(rest[:6], "big")
+        published = publish_time(rest)
         if core.tap is not None and stream.forwards and core.tap.wants(span.names[0][2:]):
             sizes = list(map(len, span.payloads))
             passage = Passage(head.origin, head.epoch, stream.custody, span.first, count, published, b"", sizes, span.names)
@@ -581,6 +582,11 @@ class Relay:
             receipt = receipt._replace(refusals=kept + receipt.refusals)
         self._up[key] = receipt
 
+    def upstream(self, link: int, receipt: Receipt) -> int | None:
+        """The link that a receipt from a child may be passed on to at once; None: it is stale, or an earlier one has not been passed on."""
+        up = self._from_child(link, receipt.origin, receipt.tree, 1 << receipt.destination)
+        return up if up in self._core.links and (up, receipt.origin, receipt.destination) not in self._up else None
+
     def dropped(self, link: int, dropped: Dropped) -> None:
         """A relay below says that it dropped."""
         up = self._from_child(link, dropped.origin, dropped.tree, 0)
@@ -625,30 +631,40 @@ class Relay:
         self._unsaid = 0
         return owed
 
+    def said(self, origin: int, record: Record) -> Receipt:
+        """The receipt that says how far this broker is with an origin now: it is not owed any more."""
+        self._owed.pop(origin, None)
+        if not self._owed:
+            self._due, self._unsaid = None, 0
+        return self._receipt(origin, record)
+
+    def _receipt(self, origin: int, record: Record) -> Receipt:
+        core = self._core
+        config, window = core.config, self.window(origin, record.uuid)
+        return Receipt(
+            origin,
+            record.tree,
+            core.number,
+            core.identity.epoch,
+            core.born,
+            window.committed,
+            window.seen,
+            config.credit_messages,
+            config.credit_bytes,
+            tuple(window.refusals),
+        )
+
     def flush(self) -> tuple[dict[int, list[Receipt]], dict[int, list[Dropped]]]:
         """The receipts and drops that go up now, by link."""
         due = self._receipts_due() if self._owed else ()
         if not (due or self._up or self._dropped):
             return NOTHING
         core = self._core
-        config = core.config
         for origin in due:
             record = self.records.get(origin)
             if record is None or record.upstream is None:
                 continue
-            window = self.window(origin, record.uuid)
-            self._up[record.upstream, origin, core.number] = Receipt(
-                origin,
-                record.tree,
-                core.number,
-                core.identity.epoch,
-                core.born,
-                window.committed,
-                window.seen,
-                config.credit_messages,
-                config.credit_bytes,
-                tuple(window.refusals),
-            )
+            self._up[record.upstream, origin, core.number] = self._receipt(origin, record)
         receipts: dict[int, list[Receipt]] = {}
         for (link, _, _), receipt in self._up.items():
             if link in core.links:
@@ -660,19 +676,6 @@ class Relay:
                 drops.setdefault(link, []).append(dropped)
         self._dropped.clear()
         return receipts, drops
-
-
-def _has_gaps(block: bytes, size: int, count: int, at: int, low: int) -> bool:
-    """Whether the sequences of a block, whose low bytes stand at `at` in each frame and begin with `low`, are not consecutive."""
-    return block[at + 1 :: size] != PID_LOW[low : low + count] or block[at::size] != PID_HIGH[low : low + count]
-
-
-def _alike_with(data: bytes, prefix: bytes, others: bytes, position: int, size: int, end: int, skip: int) -> int:
-    """Where frames end that begin alike and have the same properties after their sequence. skip: where these are in each."""
-    following, last_start, same = position + size, end - size, data.startswith
-    while following <= last_start and same(prefix, following) and same(others, following + skip):
-        following += size
-    return following
 
 
 def _read_rest(stream: Stream, topic: bytes, rest: bytes) -> None:

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..wire.control import ALL, TAKES_BRANCHES, Life
-from ..wire.identity import BRANCH, LIFE_BYTES, Identity
+from ..wire.control import ALL, GIVES_RECEIPTS, TAKES_BRANCHES, Life
+from ..wire.identity import BRANCH, LIFE_BYTES, RECEIPTS, Identity
 
 LIVES_KEPT = 16  # lives remembered for one broker, and UUIDs for one number
 EPOCHS_SAID = 16  # epochs in a statement, the newest first
@@ -62,7 +62,7 @@ class Lives:
             (),
             False,
             before,
-            TAKES_BRANCHES if BRANCH in identity.capabilities else 0,
+            (TAKES_BRANCHES if BRANCH in identity.capabilities else 0) | (GIVES_RECEIPTS if RECEIPTS in identity.capabilities else 0),
         )
         self._own = self.own.number, self.own.uuid
         self._known: dict[Key, dict[bytes, Life]] = {self._own: {self.own.life: self.own}}
@@ -139,6 +139,11 @@ class Lives:
         """Whether the life of a broker that an epoch belongs to is known to take trees as branches."""
         life = self.life_at(number, uuid, epoch)
         return life is not None and bool(life.takes & TAKES_BRANCHES)
+
+    def gives_receipts(self, number: int, uuid: bytes, epoch: int) -> bool:
+        """Whether the life of a broker that an epoch belongs to is known to give receipts of single messages at once where they ask."""
+        life = self.life_at(number, uuid, epoch)
+        return life is not None and bool(life.takes & GIVES_RECEIPTS)
 
     # ---- what this life says
 

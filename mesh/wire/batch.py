@@ -19,7 +19,7 @@ from struct import unpack
 from typing import NamedTuple
 
 from ...mqtt.batch.parts import PartsBatch
-from ...mqtt.batch.run import PIDS
+from ...mqtt.batch.run import PID_HIGH, PID_LOW, PIDS
 from ...mqtt.errors import MqttError
 from ...mqtt.length import encode_length, read_length
 from ...mqtt.topics import check_topic
@@ -156,3 +156,16 @@ class Spans:
             fronts.clear()
         found = fronts[front] = Front(payload + 2, front[at:])
         return found
+
+
+def has_gaps(block: bytes, size: int, count: int, at: int, low: int) -> bool:
+    """Whether the sequences of a block, whose low bytes stand at `at` in each frame and begin with `low`, are not consecutive."""
+    return block[at + 1 :: size] != PID_LOW[low : low + count] or block[at::size] != PID_HIGH[low : low + count]
+
+
+def alike_with(data: bytes, prefix: bytes, others: bytes, position: int, size: int, end: int, skip: int) -> int:
+    """Where frames end that begin alike and have the same properties after their sequence. skip: where these are in each."""
+    following, last_start, same = position + size, end - size, data.startswith
+    while following <= last_start and same(prefix, following) and same(others, following + skip):
+        following += size
+    return following

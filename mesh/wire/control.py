@@ -49,6 +49,7 @@ PREFIX = b"$mesh/"
 EPOCH_BITS = 47
 ALL = 2**64 - 1  # in a life's statement: all messages of this epoch are its own
 TAKES_BRANCHES = 1  # in a life's statement: trees as branches
+GIVES_RECEIPTS = 2  # the same: a receipt at once for a single message that asks for it
 BESIDE_BYTES = 33  # a side and a digest
 Position = tuple[int, int]  # (epoch, sequence), compared in this order
 Hanging = tuple[int, int, int]  # a broker of a tree: its number, its parent, the incarnation of the link between them
@@ -92,7 +93,7 @@ class Life(NamedTuple):
     rivals: other lives of this UUID that it has heard of.
     yielded: it has given its place to one of them.
     former: the identity, (number, uuid), that the broker had before it was given this one.
-    takes: what it takes of whom it has no link with, as bits (`TAKES_BRANCHES`).
+    takes: what it takes of whom it has no link with, as bits (`TAKES_BRANCHES`, `GIVES_RECEIPTS`).
     """
 
     number: int

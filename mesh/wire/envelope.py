@@ -9,7 +9,7 @@
     10      8     tree number; 0 in a flooded frame                         a stream
     18      2     width: bytes of visited bits; 0: for all along its tree   a stream
     20      w     visited bits (`visited.py`)                               a stream
-    20+w    6     publish time, ms since 1970                               a run
+    20+w    6     publish time, ms since 1970; the highest bit: `ASKS`      a run
             4     Message Expiry Interval, s; only with Flag.EXPIRY         a run
             2+p   shared-subscription picks, length in front                a run
             2+m   mark of a retained message, length in front; only with    a run
@@ -44,6 +44,8 @@ VERSION = 1
 BLOCKS = (4, 5)  # versions of a block's envelope: that of MQTT in which its packets are
 FIXED = 20  # bytes in front of the visited bits
 CORRELATION_DATA = 0x09
+ASKS = 0x80  # in the first byte of the publish time: a single message of QoS 1 whose origin waits for the receipt
+TIME = 2**47 - 1  # the bits of the publish time
 WIDEST = 8192  # bytes of visited bits: 65,536 brokers
 ROOM = 512  # bytes of visited bits for which room is kept in each envelope: 4,096 brokers
 MARK_ROOM = 6_500  # bytes of a mark without its set of brokers, at the most
@@ -188,9 +190,14 @@ def encode_rest(expiry: int | None, picks: Picks, correlation: bytes | None, mar
     return b"".join((b"" if expiry is None else expiry.to_bytes(4, "big"), encode_picks(picks), kept, correlation or b""))
 
 
+def publish_time(data: bytes, at: int = 0) -> int:
+    """When a message was published, in ms since 1970. at: where that stands."""
+    return int.from_bytes(data[at : at + 6], "big") & TIME
+
+
 def decode_rest(flags: int, data: bytes) -> Rest:
     """Read what stands between the bits and the sequence. Raises `PeerError`."""
-    time = int.from_bytes(data[:6], "big")
+    time = publish_time(data)
     expiry = None
     position = 6
     if flags & Flag.EXPIRY:

@@ -16,7 +16,8 @@ MANAGE = "manage"  # orders of operators to the whole mesh
 BLOCK = "block"  # the messages of a run under one envelope (block.py)
 PACKED = "packed"  # trees as one deflated stream
 BRANCH = "branch"  # of a tree only what lies beyond; origins see it in lives
-CAPABILITIES = frozenset((LIFE, MANAGE, BLOCK, PACKED, BRANCH))
+RECEIPTS = "receipts"  # a receipt at once for a single message that asks for it; origins see it in lives
+CAPABILITIES = frozenset((LIFE, MANAGE, BLOCK, PACKED, BRANCH, RECEIPTS))
 
 
 class Identity(NamedTuple):

@@ -1,7 +1,8 @@
 """What was published and what arrived, and what must hold between the two.
 
 At each step
-- a broker's subscribers get each message at most once, over all lives of the broker;
+- a broker's subscribers get each message at most once, over all lives of the broker; QoS 1 at a site whose sessions end with the broker
+  once in each life;
 - a shared subscription's members get each message at most once over the whole mesh, unless it says that it is repeated;
 - messages of one origin arrive at one broker in the order of publishing, QoS 1/2 and QoS 0 apart, and those apart that an origin sends
   under another identity than before (docs/copies.md);
@@ -105,7 +106,8 @@ class Ledger:
         self.compared: dict[int, set[bytes]] = {}  # broker -> what came to it by a comparison of retained messages
         self.got_names: dict[tuple[bytes, int], str] = {}
         self.got_share: dict[tuple[bytes, tuple[str, str]], int] = {}
-        self.newest: dict[tuple[int, int, int, bool], int] = {}  # (origin, its number then, broker, custody) -> place
+        self.newest: dict[tuple[int, int, int, bool, int], int] = {}  # origin, its number then, broker, custody, life -> place
+        self.got_in: dict[tuple[bytes, int], int] = {}  # (payload, broker) -> life
         self.forgotten: dict[int, list[float]] = {}  # broker -> when it lost its disk
         self.left: dict[int, list[tuple[float, str]]] = {}  # broker -> (when, filter) unsubscribed
         self.refusals = 0
@@ -162,7 +164,7 @@ class Ledger:
         assert site.uid not in post.came, f"site {site.uid} got the post {action.body!r} twice"
         assert post.kept or not self.world.sites[post.origin].durable, f"the post {action.body!r} left before it was kept"
         post.came.add(site.uid)
-        key = (post.origin, action.origin, site.uid, True)
+        key = (post.origin, action.origin, site.uid, True, site.life if site.clean else 0)
         assert post.place > self.newest.get(key, -1), f"site {site.uid} got the post {action.body!r} behind a later message"
         self.newest[key] = post.place
 
@@ -238,12 +240,15 @@ class Ledger:
             assert message.qos == run.qos, payload
             self._check_name(message, site, topic.decode())
             self.got_names[payload, site.uid] = topic.decode()
+            if site.clean and run.qos == 1 and self.got_in.get((payload, site.uid), site.life) != site.life:
+                self.got[payload, site.uid] = 0
+            self.got_in[payload, site.uid] = site.life
             times = self.got[payload, site.uid] = self.got.get((payload, site.uid), 0) + 1
             again = self._after(self.forgotten.get(site.uid, ()), self.announcements.get((payload, site.uid), float("inf")))
             assert times == 1 or (again and times == 2), f"site {site.uid} got {payload!r} (QoS {run.qos}) {times} times"
             if self.flood and not custody:
                 continue
-            key = (message.origin, action.origin, site.uid, custody)
+            key = (message.origin, action.origin, site.uid, custody, site.life if site.clean else 0)
             behind = message.place <= self.newest.get(key, -1)
             assert not behind or (self.claims_late and self._sent_by_copy(message)), f"site {site.uid} got {payload!r} behind a later one"
             if not behind:

@@ -15,7 +15,7 @@ import networkx
 from mqmesh.mesh.custody.bounds import CustodyBounds
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.retained import Kind
-from mqmesh.mesh.wire.identity import BLOCK, BRANCH, PACKED
+from mqmesh.mesh.wire.identity import BLOCK, BRANCH, PACKED, RECEIPTS
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.topics import matches
 
@@ -29,7 +29,7 @@ FILTERS = ("a/#", "a/+", "a/1", "b/#", "b/2", "#", "+/1")
 TOPICS = ("a/1", "a/2", "b/1", "b/2", "c")
 GROUPS = ("g", "h")
 CROWD = (("a/#", "g"), ("#", "h"))  # shared subscriptions that have members at most sites, in some runs: who refuses has others beside it
-NEWEST = (BLOCK, PACKED, BRANCH)  # capabilities that the last release does not have
+NEWEST = (BLOCK, PACKED, BRANCH, RECEIPTS)  # capabilities that the last release does not have
 SPAN = 8.0  # seconds of trouble
 COMPARE = 4.0  # seconds between two comparisons of retained messages
 
@@ -120,6 +120,14 @@ class Scenario:
                 if chance.random() < 0.6:
                     wire.slow(chance.choice((20_000.0, 100_000.0)), chance.choice((500, 3_000)))
         self._age(Random(seed * 7907 + 13))
+        self._speak_singly(Random(seed * 7901 + 11))
+
+    def _speak_singly(self, chance: Random) -> None:
+        """In every other run many messages come by themselves; some sites hold them back, and sessions of some end with their broker."""
+        if chance.random() < 0.5:
+            self.traffic = self.traffic | {"single": 40}
+            for site in self.world.sites.values():
+                site.holds, site.clean = chance.random() < 0.7, chance.random() < 0.7
 
     def _age(self, chance: Random) -> None:
         """In every other run some brokers are of an older release; half of these are of this one once they restart."""
@@ -221,6 +229,21 @@ class Scenario:
                 self.serial += 1
                 payloads.append(f"{site.uid:03d}:{self.serial:08d}".encode() + b"." * chance.choice((0, 1, 130)))
             site.publish_parts(topics, chance.choice((0, 1, 1, 2)), payloads)
+
+    def _single(self) -> None:
+        """Messages of QoS 1, each when the one before it has been acknowledged as a rule."""
+        site, topic = self._site(), self.chance.choice(TOPICS)
+        if site is None:
+            return
+        at = self.world.clock.now
+        for _ in range(self.chance.randint(2, 6)):
+            self.world.clock.at(at, lambda: self._send_single(site, topic))
+            at += self.chance.choice((0.01, 0.1, 0.5))
+
+    def _send_single(self, site: Site, topic: str) -> None:
+        if site.node is not None and not site.blocked:
+            self.serial += 1
+            site.publish_parts([topic], 1, [f"{site.uid:03d}:{self.serial:08d}".encode()])
 
     def _post(self) -> None:
         """One broker says something to some others, and asks for an answer now and then."""

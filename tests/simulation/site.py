@@ -4,6 +4,10 @@ Deliveries to subscribers, the node's records and what was promised to publisher
 other, each taking some time; a disk that fails lets none through until it works again. Subscribers are durable sessions: what
 they got is what is on the disk. A crash loses what is not there; of the batch that is being written nobody knows.
 
+At a site that is `clean` the sessions end with the broker: they get QoS 0 and 1 at once, before any commit, and receipts of single messages
+wait for none. A site that `holds` back single messages leaves them unwritten for a while, and acknowledges QoS 1 once all receipts
+have come.
+
 A site without a disk (`durable` False) commits in memory and loses all with its life. A site that restarts without its disk keeps its UUID
 and its epoch, which stand in one small file; one that is wiped loses these too and comes back as another broker under the same number.
 
@@ -54,10 +58,12 @@ if TYPE_CHECKING:
     from .world import World
 
 SKEWS = (0.0, 0.0, -50.0, 30.0)  # of wall clocks, seconds
+HOLD = 0.3  # seconds that a message may be held back, and that the disk may be left alone after that
 
 
 class Batch:
-    """What is committed together. effects: what then is so, whether anybody hears of it or not. tokens: of deliveries."""
+    """What is committed together. effects: what then is so, whether anybody hears of it or not. tokens: of deliveries. behind: some of
+    them wait for the commit at a site whose sessions are clean."""
 
     def __init__(self) -> None:
         self.records: list[Records] = []
@@ -65,9 +71,10 @@ class Batch:
         self.effects: list[Callable[[], None]] = []
         self.tokens: list[int] = []
         self.known: dict[str, Match] = {}  # who elsewhere wants each topic
+        self.behind = False
 
-    def __bool__(self) -> bool:
-        return bool(self.records or self.retained or self.effects or self.tokens)
+    def __len__(self) -> int:
+        return len(self.records) + len(self.retained) + len(self.effects) + len(self.tokens)
 
 
 class Site:
@@ -110,6 +117,11 @@ class Site:
         self.known: dict[str, Match] = {}  # as of the last commit, who elsewhere wants each topic
         self.lacks: frozenset[str] = frozenset()  # capabilities that its release does not have
         self.upgraded = False  # the next life is of this release
+        self.clean = False  # sessions end with the broker
+        self.holds = False  # single messages are held back
+        self.held_back = self.settled_early = 0  # of these, and those acknowledged before a commit
+        self._orders: dict[int, Run] = {}  # of messages in custody that were written in this life
+        self._deferred = 0, 0.0  # how long the open batch is that is not sealed before a time
 
     # ---- life
 
@@ -169,6 +181,8 @@ class Site:
         if self.durable:
             self.again += [again for run, again in self.unacknowledged.values() if run.qos == 2]
         self.unacknowledged.clear()
+        self._orders.clear()
+        self._deferred = 0, 0.0
         if not self.durable:
             self.world.ledger.forgot(self)
         self.epoch = max(self.epoch, self.node.identity.epoch)
@@ -187,6 +201,7 @@ class Site:
         twin.subscriptions = dict(self.subscriptions)
         twin.commit_delay, twin.picky = self.commit_delay, self.picky
         twin.claim, twin.former = self.claim, self.former
+        twin.clean, twin.holds = self.clean, self.holds
         return twin
 
     def renew(self, number: int) -> None:
@@ -239,7 +254,7 @@ class Site:
         """Bytes came."""
         if self.node is not None and connection.id in self.connections:
             try:
-                if not self._receive_one(connection.id, data):
+                if not (self._receive_one(connection.id, data) or self._receive_receipt(connection.id, data)):
                     self.node.receive(connection.id, data, self.world.clock.now)
             except PeerError:
                 assert self.world.lies, "a broker that does not lie is an error"
@@ -256,9 +271,22 @@ class Site:
         if taken is None:
             return False
         self._send(taken.sends())
-        if taken.delivers:
+        if taken.delivers and taken.token is not None and self._at_once(taken.delivery(now)):
+            self.world.ledger.delivered(self, taken.delivery(now))
+            receipt = node.single.delivered(taken.token, now, taken.asks)
+            if receipt is not None:
+                self._do(Send(*receipt, True))
+        elif taken.delivers:
             self._do(taken.delivery(now))
         return True
+
+    def _receive_receipt(self, link: int, data: bytes) -> bool:
+        """The same for one receipt."""
+        assert self.node is not None
+        sends = self.node.single.take_receipt(link, data, self.world.clock.now)
+        for out, packet in sends or ():
+            self._do(Send(out, packet, True))
+        return sends is not None
 
     def _send(self, sends: Sequence[tuple[int, bytes | bytearray]] | None) -> bool:
         for link, frame in sends or ():
@@ -340,19 +368,36 @@ class Site:
         for mask, indexes in by_mask.items():
             names = [len(topics[i]).to_bytes(2, "big") + topics[i].encode() for i in indexes]
             run: Run = PartsBatch(names, [payloads[i] for i in indexes], qos, now)
+            asks = False
             if mask and len(indexes) == 1:
                 run = Run(names[0][2:], qos, False, run.payloads, received=now)
-                taken = qos < 2 and self._send(node.publish_one(mask, run.topic, qos, run.payloads[0], now))
+                alone = not self.open
+                sends = node.publish_one(mask, run.topic, qos, run.payloads[0], now) if qos < 2 else None
+                asks = alone and qos == 1 and sends is not None and self.holds and self.durable and node.single.may_ask
+                taken = self._send(node.single.asking(sends, len(run.payloads[0])) if asks else sends)
             else:
                 taken = bool(mask) and node.publish_parts(mask, run, now) is Verdict.TAKEN
             if taken:
                 self.world.ledger.published(self, run, mask or 0, set())
                 chosen = [topics[i] for i in indexes], qos, [payloads[i] for i in indexes]
                 self._promise(run, lambda chosen=chosen: self.publish_parts(*chosen))
+                if len(indexes) == 1 and asks:
+                    self._hold_back()
             elif mask != 0:
                 for i in indexes:
                     self.publish(topics[i], qos, [payloads[i]])
         self.flush()
+
+    def _hold_back(self) -> None:
+        """The only message in the open batch waits for receipts."""
+        self.held_back += 1
+        self._write()
+        self._defer()
+
+    def _defer(self) -> None:
+        until, life = self.world.clock.now + HOLD, self.life
+        self._deferred = len(self.open), until
+        self.world.clock.at(until, lambda: self._save() if life == self.life else None)
 
     def _promise(self, run: Run, again: Callable[[], object]) -> None:
         """The publisher is told once this is committed; else it says QoS 2 again. again: how."""
@@ -364,6 +409,8 @@ class Site:
 
     def acknowledge(self, serial: int) -> None:
         """What a publisher was promised is kept from now on."""
+        if serial not in self.unacknowledged:
+            return  # before the commit
         run, _ = self.unacknowledged.pop(serial)
         self.world.ledger.acknowledged(run.payloads)
         promised, self.promised = self.promised, None
@@ -391,6 +438,7 @@ class Site:
         node, now, ledger = self.node, self.world.clock.now, self.world.ledger
         assert node is not None
         self.open.effects.append(lambda: ledger.post_came(self, action))
+        self.open.behind = True
         if action.body.startswith(b"ask") and node.known() >> action.origin & 1:
             answer = b"re%03d%s" % (self.number, action.body)
             node.send_to_brokers(1 << action.origin, "test/answer", answer, now, must=True)
@@ -421,7 +469,10 @@ class Site:
                 ledger.refusals += 1
             elif (filter_, group) in self.subscriptions:
                 batch.effects.append(lambda share=share: ledger.served(self, action, share))
-        if action.ordinary:
+        if action.ordinary and self._at_once(action):
+            ledger.delivered(self, action)
+        elif action.ordinary:
+            batch.behind = True
             batch.effects.append(lambda: ledger.delivered(self, action))
         if action.stored:
             self._keep(action.run.topic, action.run.payloads[-1])
@@ -429,6 +480,13 @@ class Site:
             batch.tokens.append(action.token)
             if self.durable:
                 node.handed(action.token, now)
+
+    def _at_once(self, action: Deliver) -> bool:
+        """Whether subscribers get it before the commit, as they have got all before it."""
+        if not self.clean or action.run.qos == 2 or action.key or self.open.behind or (self.sealed is not None and self.sealed.behind):
+            return False
+        names = action.run.topics if not action.run.uniform else [action.run.topic]
+        return all(any(group is None and matches(f, name.decode()) for f, group in self.subscriptions) for name in names)
 
     def announce(self, action: Retained) -> None:
         """A comparison has changed what is retained."""
@@ -447,20 +505,45 @@ class Site:
 
     def _save(self) -> None:
         """Seal what is open, if nothing is being written."""
-        node = self.node
-        if node is None:
+        if self.node is None:
             return
-        records = node.records()
-        if records is not None:
-            self.open.records.append(records)
-            self.open.known = {topic: node._interests.match(topic) for topic in self.world.topics}
-        if self.durable:
-            self.open.retained += node.retained_changes(self.world.clock.now)
-        if self.sealed is None and self.open:
+        if self._write():
+            self._defer()
+        size, until = self._deferred
+        if self.sealed is None and self.open and (len(self.open) != size or self.world.clock.now >= until):
             self.sealed, self.open = self.open, Batch()
             world, life = self.world, self.life
             delay = world.chance.choice((0.0, world.chance.uniform(0, self.commit_delay))) if self.commit_delay else 0.0
             world.clock.after(delay, lambda: self._commit(life))
+
+    def _write(self) -> bool:
+        """Put what the node has to write into the open batch; whether that was idle, and a message was acknowledged by this."""
+        node, idle = self.node, len(self.open) in (0, self._deferred[0])
+        assert node is not None
+        records = node.records()
+        settled = False
+        if records is not None:
+            self.open.records.append(records)
+            self.open.known = {topic: node._interests.match(topic) for topic in self.world.topics}
+            for order, run, _ in records.entries:
+                self._orders[order] = run
+            for order in records.gone:
+                run = self._orders.pop(order, None)
+                if not records.entries:  # else it may have been picked again, as one of these
+                    settled = self._settled(run) or settled
+        if self.durable:
+            self.open.retained += node.retained_changes(self.world.clock.now)
+        return settled and idle
+
+    def _settled(self, run: Run | None) -> bool:
+        """A message is taken back from the store: whoever waits for its commit need not."""
+        if run is None or run.qos != 1 or not self.holds:
+            return False
+        found = [serial for serial, (one, _) in self.unacknowledged.items() if one.payloads == run.payloads]
+        for serial in found:
+            self.settled_early += 1
+            self.acknowledge(serial)
+        return bool(found)
 
     def _commit(self, life: int) -> None:
         """The disk has done, or failed and is asked again."""

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.wire.envelope import (
+    ASKS,
     FIXED,
     ROOM,
+    TIME,
     Flag,
     Picks,
     Template,
@@ -51,12 +53,16 @@ def test_a_head_survives(flag: int, origin: int, epoch: int, tree: int, share: i
     assert tuple(decode_head(raw)) == (flag, origin, epoch, tree, width, share, 0)
 
 
-@given(u48, st.none() | st.integers(0, 2**32 - 1), picks, st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
-def test_the_rest_survives(time: int, expiry: int | None, chosen: tuple, correlation: bytes | None, mark: bytes | None) -> None:
+@given(
+    *(st.integers(0, TIME), st.booleans(), st.none() | st.integers(0, 2**32 - 1), picks),
+    *(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30)),
+)
+def test_the_rest_survives(time: int, asks: bool, expiry: int | None, chosen: tuple, correlation: bytes | None, mark: bytes | None) -> None:
     flag = (Flag.EXPIRY if expiry is not None else 0) | (Flag.CORRELATION if correlation is not None else 0)
     flag |= Flag.RETAIN if mark is not None else 0
-    raw = time.to_bytes(6, "big") + encode_rest(expiry, chosen, correlation, mark)
-    assert tuple(decode_rest(flag, raw)) == (time, expiry, chosen, correlation, mark or b"")
+    raw = bytearray(time.to_bytes(6, "big") + encode_rest(expiry, chosen, correlation, mark))
+    raw[0] |= ASKS if asks else 0
+    assert tuple(decode_rest(flag, bytes(raw))) == (time, expiry, chosen, correlation, mark or b"")
 
 
 def test_a_mark_that_is_cut_off_is_the_peers_error() -> None:
