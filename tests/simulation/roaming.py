@@ -200,7 +200,7 @@ class World:
         session = broker.main
         if session is None or not session.connected or self.at is not broker or session.generations == {self.generation}:
             return
-        assert not self.firm or self.hazy, f"a session of generations {session.generations} at {broker.number}, {self.generation} is right"
+        assert not self.firm, f"a session of generations {session.generations} at {broker.number}, {self.generation} is right"
         self.hazy = True
 
     def cut_off(self, broker: Broker) -> None:
