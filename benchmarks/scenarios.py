@@ -116,6 +116,14 @@ SCENARIOS = (
         )
         for qos, bar in ((0, 1.2), (1, 1.8))
     ),
+    Scenario(
+        "chain3-single-20to1-qos1-durable",
+        "one message in flight each, 20 publishers, chain of three with data folders, 1 subscriber, QoS 1",
+        {**TWENTY, "qos": 1},
+        3,
+        peers=QUEUES,
+        durable=True,
+    ),
     Scenario("chain3-latency-qos0", "chain of three, one at a time, QoS 0", {"kind": "latency"}, brokers=3),
     Scenario("chain3-latency-qos1", "chain of three, one at a time, QoS 1", {"kind": "latency", "qos": 1}, brokers=3),
     Scenario("qos0-1to1-tls", "QoS 0, 1:1, TLS", {"tls": True}, bars={"mosquitto": 2}, peers=ENCRYPTED),
