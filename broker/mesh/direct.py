@@ -2,7 +2,7 @@
 
 A frame that `Node.receive_one` takes is sent on, and given to its sole subscriber, with as few steps as there are. What only a commit
 or a receipt needs comes after. Nothing of a message for a subscriber without a stored session is kept, so its receipt goes at once
-(`mesh/node/single.py`), and back by the same lane. Everything else goes the general way, which does the same.
+(`mesh/node/single/receipts.py`), and back by the same lane. Everything else goes the general way, which does the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...mqtt.session import Delivery
 from ..journal.tally import ONE
 
 if TYPE_CHECKING:
-    from ...mesh.node.direct import Taken
+    from ...mesh.node.single.frames import Taken
     from ..ports import Context
     from ..routing.route import Recipients
     from ..session.session import Session

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...base.alarm import Alarm
 from ...mesh.link.link import Link, State
 from ...mesh.link.settings import LinkClosed, LinkData, LinkUp
-from ...mesh.node.direct import LARGEST
+from ...mesh.node.single.frames import LARGEST
 from ...mesh.topology.rules import UNRULED
 from ...mesh.wire.identity import Identity
 from ...mqtt.errors import PeerError

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..view.lives import Former, Lives
     from ..view.trees import Child, Record
     from ..wire.visited import Changes
-    from .direct import Outcome
     from .flood import Flood
+    from .single.frames import Outcome
 
 
 @dataclass(slots=True, frozen=True)

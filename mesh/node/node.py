@@ -60,7 +60,7 @@ from .relay import Relay
 from .restore import restore
 from .retained import RetainedMessages
 from .signalling import Signalling
-from .single import SingleMessages
+from .single.receipts import SingleMessages
 
 __all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]
 

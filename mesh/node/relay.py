@@ -53,8 +53,8 @@ from ..wire.rename import Renamed, renamed
 from ..wire.visited import bits_for, changes, patch
 from .actions import Deliver, PeerMessage, Send
 from .core import Core, LinkEnd, Passage, Stream
-from .direct import DirectLane
 from .flood import Flooder
+from .single.frames import DirectLane
 
 TOPICS = 200_000  # topics known to be good
 BLOCKS, LONG_BLOCK = 10_000, 1024  # property blocks known to be good, and the longest kept

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...mqtt.batch.run import Run
-from ..wire.batch import PLAIN_REST
-from ..wire.envelope import ASKS, FIXED, publish_time
-from ..wire.visited import Changes
-from .actions import Deliver
-from .core import Core, LinkEnd, Stream
+from ....mqtt.batch.run import Run
+from ...wire.batch import PLAIN_REST
+from ...wire.envelope import ASKS, FIXED, publish_time
+from ...wire.visited import Changes
+from ..actions import Deliver
+from ..core import Core, LinkEnd, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..custody.windows import CustodyWindow
-    from ..view.trees import Child
+    from ...custody.windows import CustodyWindow
+    from ...view.trees import Child
 
 SMALLEST = 8
 LARGEST = 16_000  # bytes of a frame: its length takes two bytes at the most, and a copy costs next to nothing

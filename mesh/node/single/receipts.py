@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...mqtt.errors import PeerError
-from ..wire.control import PREFIX, Receipt, decode, encode
-from ..wire.envelope import ASKS
-from ..wire.visited import numbers
-from .core import Core
-from .direct import TAIL
-from .dispatch import Dispatch
-from .own_tree import OwnTree
-from .relay import Relay
+from ....mqtt.errors import PeerError
+from ...wire.control import PREFIX, Receipt, decode, encode
+from ...wire.envelope import ASKS
+from ...wire.visited import numbers
+from ..core import Core
+from ..dispatch import Dispatch
+from ..own_tree import OwnTree
+from ..relay import Relay
+from .frames import TAIL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

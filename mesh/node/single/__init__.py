@@ -1,0 +1,1 @@
+"""Messages that come by themselves: frames that are told at a glance, and receipts that go at once."""
