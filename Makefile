@@ -46,7 +46,7 @@ venv: .typing/mqmesh ## the virtual environment in .venv with everything, from r
 services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq, redis, php, java's jax-ws), from Debian's packages
 	@.ci/services
 
-quick: venv ## unit and simulation tests, under two minutes
+quick: venv ## unit and simulation tests, in one process: 10 to 20 minutes; ARGS="-n 4" or a folder for less
 	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
 
 plan: ## what `make test` is about to install, and how long it takes
