@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,7 @@ def _check_users(users: Option, remarks: Remarks) -> None:
     except PasswordError as error:
         remarks.lost(users, f"{error}: mosquitto_passwd -U FILE hashes plain passwords")
     except OSError as error:
-        raise MigrateError(f"{users.file}:{users.line}: password_file {users.value}: {error.strerror or error}") from None
+        raise MigrateError(f"{users.place}: password_file {users.value}: {error.strerror or error}") from None
 
 
 def _reason(conf: Conf) -> Option:
@@ -259,4 +260,4 @@ def _others(conf: Conf, listeners: list[Listener], remarks: Remarks) -> None:
 def _path(option: Option) -> str:
     """The path that a line names: relative to the current folder, as Mosquitto reads it, or else to the folder of its file."""
     path = Path(option.value)
-    return str((path if path.is_absolute() or path.exists() else Path(option.file).parent / path).absolute())
+    return str((path if path.is_absolute() or os.path.exists(path) else Path(option.file).parent / path).absolute())

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 import socket
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,9 @@ from rich.markup import escape
 
 from ...base.plural import counted
 from ...base.process.files import replace_file
+from ...base.settings import ConfigError
+from ...broker.config import load, of_topology
+from ...mesh.topology.topology import load as load_topology
 from ..fleet.broker_file import tables_text
 from ..output import FAILED, WRONG_USE, fail, note
 from ..tables import titled_table
@@ -23,7 +27,7 @@ from .broker_tables import tables_of
 from .database_import import import_database
 from .emqx_acl import rules_of as rules_of_emqx
 from .mosquitto_conf import MigrateError, options_of, parse, read_options, read_text
-from .remarks import Remark, Remarks
+from .remarks import Option, Remark, Remarks
 from .vernemq_acl import rules_of as rules_of_vernemq
 
 TOPOLOGY, ACCESS = "topology.toml", "access.toml"
@@ -173,10 +177,29 @@ def _has_ipv6() -> bool:
 def _texts(sites: list[Site], topology: dict[str, Any] | None, remarks: Remarks) -> dict[str, str]:
     """File name -> text."""
     joined = {one["name"] for one in topology["broker"]} if topology is not None else set()
-    made = {f"{one.name}.toml": _head([one], remarks) + tables_text(one.table) for one in sites if one.name not in joined}
+    parts = {f"{one.name}.toml": ([one], tables_text(one.table)) for one in sites if one.name not in joined}
     if topology is not None:
-        made[TOPOLOGY] = _head([one for one in sites if one.name in joined], remarks) + tables_text(topology)
-    return made
+        parts[TOPOLOGY] = ([one for one in sites if one.name in joined], tables_text(topology))
+    for name, (_, text) in parts.items():
+        _check(name, text, remarks)
+    return {name: _head(of, remarks) + text for name, (of, text) in parts.items()}
+
+
+def _check(name: str, text: str, remarks: Remarks) -> None:
+    """Read what is about to be written as those do who start from it. What Mosquitto accepts may be too little here."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, name)
+        file.write_text(text)
+        try:
+            if name == TOPOLOGY:
+                topology = load_topology(file)
+                for one in topology.brokers:
+                    of_topology(topology, one.name)
+            else:
+                load(file)
+        except ConfigError as error:
+            wrong = ConfigError(name, error.key, error.value, error.text)
+            remarks.lost(Option(error.key, "", name, 0), f"no broker starts from it yet: {str(wrong).removeprefix(f'{name}: ')}")
 
 
 def _head(sites: list[Site], remarks: Remarks) -> str:
@@ -211,7 +234,7 @@ def _print_json(remarks: Remarks, made: dict[str, str] | dict[str, None]) -> Non
         {
             "kind": one.kind,
             "file": one.option.file,
-            "line": one.option.line,
+            "line": one.option.line or None,
             "option": one.option.name,
             "value": _value(one),
             "text": one.text,
@@ -231,7 +254,7 @@ def _print_report(remarks: Remarks, out: Path | None, names: list[str]) -> None:
         table = titled_table("", "", "where", "reason", show_lines=True)
         for one in sorted(remarks.found, key=lambda one: (one.kind, one.option.file, one.option.line)):
             kind = f"[red]{one.kind}[/red]" if one.kind == "lost" else one.kind
-            table.add_row(kind, *map(escape, (f"{Path(one.option.file).name}:{one.option.line}\n{one.option.name}", one.text)))
+            table.add_row(kind, *map(escape, (f"{Path(one.place).name}\n{one.option.name}", one.text)))
         console.print(table)
     lost = sum(one.kind == "lost" for one in remarks.found)
     where = f"; written: {', '.join(str(out / name) for name in names)}" if out is not None else ""

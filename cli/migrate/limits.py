@@ -97,7 +97,7 @@ def _flag_value(option: Option, remarks: Remarks) -> bool:
 def _expiry(option: Option, remarks: Remarks) -> int | None:
     matched = re.fullmatch(r"(\d+)([hdwmy])", option.value)
     if matched is None:
-        raise MigrateError(f"{option.file}:{option.line}: {option.name} {option.value}: a number and one of h, d, w, m, y is right")
+        raise MigrateError(f"{option.place}: {option.name} {option.value}: a number and one of h, d, w, m, y is right")
     return min(int(matched[1]) * _SPAN[matched[2]], 2**32 - 2)
 
 

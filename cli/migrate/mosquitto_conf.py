@@ -7,6 +7,8 @@ belong to listeners too.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +36,7 @@ bridge_tls_version
 """
 OF_BRIDGES = frozenset(_OF_BRIDGES_WORDS.split())
 DEFAULT_PORT = 1883
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # of these none is in a file that a person wrote, and TOML takes none
 
 
 class MigrateError(Exception):
@@ -85,7 +88,7 @@ def flag(option: Option) -> bool:
     """The value of a line that is true or false. Raises MigrateError."""
     word = option.value.lower()
     if word not in ("true", "1", "false", "0"):
-        raise MigrateError(f"{option.file}:{option.line}: {option.name} {option.value}: true or false is right")
+        raise MigrateError(f"{option.place}: {option.name} {option.value}: true or false is right")
     return word in ("true", "1")
 
 
@@ -94,7 +97,7 @@ def whole(option: Option) -> int:
     try:
         return int(option.value)
     except ValueError:
-        raise MigrateError(f"{option.file}:{option.line}: {option.name} {option.value}: a whole number is right") from None
+        raise MigrateError(f"{option.place}: {option.name} {option.value}: a whole number is right") from None
 
 
 def options_of(text: str, file: str) -> Iterator[Option]:
@@ -113,10 +116,10 @@ def read_options(path: Path) -> list[Option]:
             found.append(option)
             continue
         folder = Path(option.value)
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             folder = path.parent / option.value
-        if not folder.is_dir():
-            raise MigrateError(f"{option.file}:{option.line}: include_dir {option.value}: there is no such folder")
+        if not os.path.isdir(folder):
+            raise MigrateError(f"{option.place}: include_dir {option.value}: there is no such folder")
         names = sorted((one for one in folder.iterdir() if one.name.endswith(".conf")), key=_order)
         for one in names:
             found += options_of(read_text(one), str(one))
@@ -131,11 +134,16 @@ def _order(path: Path) -> list[tuple[str, bool]]:
 def read_text(path: Path) -> str:
     """The text of a file. Raises MigrateError."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise MigrateError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise MigrateError(f"{path} is no UTF-8 text") from None
+    control = _CONTROL.search(text)
+    if control is not None:
+        line = text.count("\n", 0, control.start()) + 1
+        raise MigrateError(f"{path}:{line}: the character {control.group()!r} stands in no text: take it out")
+    return text
 
 
 def parse(options: Iterable[Option], file: str) -> Conf:
@@ -156,7 +164,7 @@ def parse(options: Iterable[Option], file: str) -> Conf:
             conf.bridges.append(bridge)
         elif name in OF_BRIDGES:
             if bridge is None:
-                raise MigrateError(f"{option.file}:{option.line}: {name} stands before any connection")
+                raise MigrateError(f"{option.place}: {name} stands before any connection")
             bridge.options.append(option)
         elif name in ("port", "bind_address"):
             asked = True
@@ -164,7 +172,7 @@ def parse(options: Iterable[Option], file: str) -> Conf:
             if name == "port":
                 default.port = whole(option)
                 if not 0 < default.port < 65536:
-                    raise MigrateError(f"{option.file}:{option.line}: port {option.value}: 1 to 65535 is right")
+                    raise MigrateError(f"{option.place}: port {option.value}: 1 to 65535 is right")
             else:
                 default.host = option.value
         elif name in OF_LISTENERS or (conf.per_listener and _of_security(name)):
@@ -184,5 +192,5 @@ def _of_security(name: str) -> bool:
 def _listener(option: Option) -> Listener:
     port, _, host = option.value.partition(" ")
     if not port.isdigit() or int(port) > 65535 or (port == "0") != host.strip().startswith("/"):
-        raise MigrateError(f"{option.file}:{option.line}: listener {option.value}: a port is right, or 0 and the path of a Unix socket")
+        raise MigrateError(f"{option.place}: listener {option.value}: a port is right, or 0 and the path of a Unix socket")
     return Listener(int(port), host.strip(), option)

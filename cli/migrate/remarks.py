@@ -10,12 +10,17 @@ NOTE = "note"  # it was taken, or is not needed, and differs in something
 
 
 class Option(NamedTuple):
-    """A line of a file that is read. name: the first word. value: the others. line: from 1."""
+    """A line of a file that is read. name: the first word. value: the others. line: from 1; 0 for the file as a whole."""
 
     name: str
     value: str
     file: str
     line: int
+
+    @property
+    def place(self) -> str:
+        """Where it stands, as people write it: FILE:LINE."""
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 class Remark(NamedTuple):
@@ -27,7 +32,7 @@ class Remark(NamedTuple):
 
     @property
     def place(self) -> str:
-        return f"{self.option.file}:{self.option.line}"
+        return self.option.place
 
 
 @dataclass(slots=True)

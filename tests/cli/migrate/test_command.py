@@ -155,3 +155,28 @@ def test_a_bridge_with_a_shared_key_is_left_out(tmp_path: Path) -> None:
     result = migrate(written(tmp_path, "a.conf", f"{OPEN}{BRIDGE}bridge_identity x\nbridge_psk aa\n"), "--out", tmp_path / "out")
     assert result.exit_code == 1
     assert load(tmp_path / "out" / "a.toml").attach == []
+
+
+def test_a_file_from_which_no_broker_starts_is_named(tmp_path: Path) -> None:
+    text = "listener 8883\ncertfile c.pem\nkeyfile k.pem\nrequire_certificate true\nuse_identity_as_username true\n"
+    result = migrate(written(tmp_path, "plant.conf", text), "--out", tmp_path / "out", "--json")
+    assert result.exit_code == 1
+    (lost,) = [one for one in json.loads(result.stdout)["remarks"] if one["kind"] == "lost"]
+    assert (lost["file"], lost["line"], lost["option"]) == ("plant.toml", None, "tls.ca")
+    assert "no broker starts from it yet: tls.ca is missing" in lost["text"]
+    assert "# lost: plant.toml: tls.ca: " in (tmp_path / "out" / "plant.toml").read_text()
+
+
+@pytest.mark.parametrize("line", ["password_file a\0b", "include_dir a\0b", "persistence_location a\x1bb"])
+def test_a_control_character_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    result = migrate(written(tmp_path, "plant.conf", f"{OPEN}{line}\n"), "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "plant.conf:3: the character '\\x" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["password_file", "acl_file", "include_dir", "certfile"])
+def test_a_name_too_long_for_a_file(tmp_path: Path, option: str) -> None:
+    result = migrate(written(tmp_path, "plant.conf", f"{OPEN}{option} {'a' * 5000}\n"), "--out", tmp_path / "out")
+    assert result.exit_code in (1, 2)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
