@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 import msgpack
+import msgspec
 
 from .message import BODY, Access, Declaration, Header, Kind, Message, Part, read_header, stored_header
 
@@ -35,8 +36,7 @@ class State(StrEnum):
         return self not in (State.OUT, State.BACK)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One delivery that a route foresees.
 
     to: the service, with its arguments and the parts that it may see.
@@ -49,7 +49,7 @@ class Step:
     """
 
     to: Declaration
-    context: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str] = msgspec.field(default_factory=dict)
     recipient: str = ""
     topic: str | None = None
     expires: int | None = None

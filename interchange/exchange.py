@@ -23,9 +23,11 @@ What it does not know: sockets, clocks, stores, rules. Times are milliseconds si
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .calls import Branch, Call, Hop, State, Step, changed, pack, seen, unpack
 from .deadlines import Deadlines
@@ -70,8 +72,7 @@ TOO_LATE: dict[State, tuple[Code, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Put a message into the inbox of a service. expires: when it is of no use there any more; None: never."""
 
     service: str
@@ -79,8 +80,7 @@ class Deliver:
     expires: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(Struct, frozen=True):
     """Keep what is known of a call; None: it is forgotten."""
 
     call: str
@@ -91,8 +91,7 @@ Action = Deliver | Save
 Identified = tuple[tuple[str, str, str], ...]  # service, name, value
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The answer to a post that is not refused. came: for a cancel, how far the call came."""
 
     session: str

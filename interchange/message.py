@@ -3,6 +3,8 @@
 Faces (MQTT, HTTP, SOAP) turn their own form into this one and back; rules, routes and exchanges know only this one.
 `read_header` and `Header.fields` are the form that all faces share: names and plain values, as JSON has them.
 
+These are structs of msgspec: one is made in a tenth of the time that a frozen dataclass takes, and an exchange makes some thirty.
+
 A message as it is posted and as it is delivered differ (l. 114-118). `delivered` makes the second of the first: what made the route leaves,
 identifiers come in.
 """
@@ -11,9 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .reading import LONGEST_TEXT, MOST_ARGUMENTS, read_names, read_text, read_texts, service_name, wrong
 
@@ -39,8 +43,7 @@ PROTOCOLS = ("mqtt-5", "mqtt-3", "http")
 NEW = (Kind.REQUEST, Kind.NOTIFICATION)  # begin a call; the others refer to one
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """A service that a header names, with the arguments for it (l. 48, 120).
 
     service: organisation/name.
@@ -52,16 +55,14 @@ class Declaration:
     visible: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """Who may see a part, and who may change it (l. 84): names of services; None: all of the route."""
 
     see: frozenset[str] | None = None
     change: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """What the interchange goes by. Times are milliseconds since 1970-01-01 UTC.
 
     sender: organisation/name of the service that posts; proved by the face, never believed.
@@ -117,8 +118,7 @@ class Header:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """The body or an attachment: any bytes (l. 76, 116). content_type: as MIME has it; empty: not said."""
 
     data: bytes
@@ -126,8 +126,7 @@ class Part:
     name: str = BODY
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A message of the interchange.
 
     has: what the connection of its post had: `tls`, `password`, `certificate` (l. 84, 90), and which of `PROTOCOLS` it spoke (l. 250).

@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from msgspec import structs
+
 from ..base.wildcards import fits
 from .calls import Step
 from .message import Declaration, Kind, Message
@@ -130,7 +132,7 @@ class Frame:
         visible = fewer(self.to.visible, to.visible)
         self.invoked += 1
         return Frame(
-            replace(to, visible=visible),
+            structs.replace(to, visible=visible),
             IN,
             (to.service,) if party else (*self.chain, to.service),
             party or self.party,
@@ -210,7 +212,7 @@ class Calculation:
         if not made and at == len(steps) - 1:
             raise _nobody(step.to.service)
         later = tuple(_told(one, step.path, frame.returned) for one in steps[at + 1 :])
-        return (*steps[:at], *(replace(one, recipient=step.recipient) for one in made), *later)
+        return (*steps[:at], *(structs.replace(one, recipient=step.recipient) for one in made), *later)
 
     def _sender(self, state: State) -> tuple[Frame, list[Step]]:
         """The part of the sender's own rules."""
@@ -230,7 +232,7 @@ class Calculation:
                 raise _nobody(to.service)
         except Refusal as refusal:
             return Fork(to.service, (), refusal)
-        return Fork(to.service, tuple(replace(one, recipient=to.service) for one in steps))
+        return Fork(to.service, tuple(structs.replace(one, recipient=to.service) for one in steps))
 
     # One invocation
 
@@ -241,7 +243,7 @@ class Calculation:
             pattern = next((one for one in allowed if fits(one, to.service)), None)
             if pattern is None:
                 raise Refusal(Code.NOT_PERMITTED, f"{to.service} may not be included into messages of {frame.party}")
-            to = replace(to, visible=fewer(to.visible, allowed[pattern]))
+            to = structs.replace(to, visible=fewer(to.visible, allowed[pattern]))
         inner = frame.invoke(to, given)
         self._invoke(inner, state, steps)
         frame.told.update(inner.returned)
@@ -370,9 +372,9 @@ def _told(step: Step, path: tuple[int, ...], returned: Mapping[str, str]) -> Ste
     if not returned:
         return step
     if step.path == path[:-1]:
-        return replace(step, context={**step.context, **returned})
+        return structs.replace(step, context={**step.context, **returned})
     if step.path[:-1] == path[:-1]:
-        return replace(step, context={**returned, **step.context})
+        return structs.replace(step, context={**returned, **step.context})
     return step
 
 

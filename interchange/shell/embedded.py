@@ -14,10 +14,11 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from ...base.extras import install
 from ...base.interchange import ANSWER, EXPLAIN, INBOX, POST, PUBLISHER, QUERY, clients_of

@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
+from msgspec.structs import replace
 
 from ...base.quoting import quoted
 from ...mqtt.errors import UsageError

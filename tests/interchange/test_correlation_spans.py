@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from mqmesh.cli.main import app
 from mqmesh.interchange.calls import State
 from mqmesh.interchange.correlation import tables
+from msgspec.structs import replace
 from support.collector import Receiver, receiving
 from typer.testing import CliRunner
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -13,6 +12,7 @@ from mqmesh.interchange.identifiers import BEGINNING, Identifiers, first_count, 
 from mqmesh.interchange.message import Access, Declaration, Header, Kind, Message, Part, read_header
 from mqmesh.interchange.quota import Quota
 from mqmesh.interchange.refusals import Code, Refusal
+from msgspec.structs import replace
 
 NOW = BEGINNING + 30 * 86_400_000
 HOME = 3

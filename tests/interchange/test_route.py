@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from mqmesh.interchange.message import Declaration, Header, Kind, Message, Part
 from mqmesh.interchange.refusals import Code, Refusal
 from mqmesh.interchange.route import DEEPEST, MOST_SERVICES, Calculation
+from msgspec.structs import replace
 
 from .registries import NEVER, Registry, names, request, rule, ways
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from mqmesh.interchange.calls import State, Step
@@ -18,6 +17,7 @@ from mqmesh.interchange.exchange import DEFAULT_EXPIRY, Deliver, Elsewhere, Exch
 from mqmesh.interchange.identifiers import BEGINNING, Identifiers, first_count
 from mqmesh.interchange.message import Declaration, Header, Kind, Message, Part, read_header
 from mqmesh.interchange.refusals import Refusal
+from msgspec.structs import replace
 
 SEEDS = int(os.environ.get("MQMESH_INTERCHANGE_SEEDS", "300"))
 STEPS = 60
