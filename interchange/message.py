@@ -221,12 +221,12 @@ def read_header(fields: object, posted: bool = True) -> Header:
         context=read_texts(fields["context"], "context") if "context" in fields else {},
         **texts,
     )
-    _complete(header)
+    check_complete(header)
     return header
 
 
-def _complete(header: Header) -> None:
-    """What each kind must have, and may not."""
+def check_complete(header: Header) -> None:
+    """What each kind must have, and may not. Raises Refusal."""
     if header.kind in NEW and not header.recipients:
         raise wrong("recipients", [], f"a {header.kind} names at least one")
     if header.kind not in NEW and not (header.call or header.hop or (header.kind is Kind.CANCEL and header.handle)):

@@ -100,4 +100,6 @@ def write_string(value: str, what: str) -> bytes:
         raise UsageError(f"{what} contains a surrogate, which UTF-8 cannot hold") from None
     if "\0" in value:
         raise UsageError(f"{what} contains U+0000")
-    return write_binary(raw, what)
+    if len(raw) > MAX_STRING:
+        raise UsageError(f"{what} has {len(raw)} bytes, at most {MAX_STRING} fit")
+    return len(raw).to_bytes(2, "big") + raw

@@ -438,6 +438,11 @@ def serve(publication: Publication, session: Session, run: Batch, service: Servi
         return
     asked = numbers if fresh is run else [numbers[index] for index in new or ()]
     wrong = {number: text for number, text in zip(asked, answered, strict=True) if text is not None}
+    if not wrong:
+        if persistence is not None:
+            persistence.need_commit()
+        acknowledge(connection, run.qos, numbers)
+        return
     for number in numbers:  # in their order [MQTT-4.6.0-2]
         if number in wrong:
             refuse(connection, session, run, [number], Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong[number])

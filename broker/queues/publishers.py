@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ...base.queues import HANDLE, PARENTS, TEMPORARY
 from ...base.quoting import quoted
 from ...base.refusals import Refusals
+from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+STORE_CLOSED = "the store of this broker takes no more messages for now"
 Lot = tuple[Key, list[bytes], list[Meta]]  # messages of one block
 
 
@@ -112,12 +114,28 @@ class Publishers:
         if known is not None:
             return known
         if self._answers.persistence is not None and self._answers.persistence.closed:
-            raise Refused(Reason.QUOTA_EXCEEDED, "the store of this broker takes no more messages for now")
+            raise Refused(Reason.QUOTA_EXCEEDED, STORE_CLOSED)
         payloads = [bytes(payload) for payload in run.payloads]
         self._check_room(self._store.queues[name], how, payloads, False)
         block = properties.without_expiry if properties is not None else b""
         self._sites.arrivals.keep(PutPost(self._sites.parcels.next(), name, publisher, user, block, run.expiry, payloads, topic))
         return None, ""
+
+    def put_inside(self, name: str, publisher: str, payload: bytes, block: bytes, expiry: int | None) -> None:
+        """Put a message that a part of the broker has made, by the broker's store as `_put_by_store` does. Raises Refused.
+
+        publisher: `is_inside`. block: its encoded properties, which are for members only: they do not say how it is put.
+        """
+        queue = self._store.queues.get(name)
+        if queue is None or name not in self._settings.rules:
+            run = Run(name.encode(), 1, False, [payload], block, expiry)
+            self.put(name, publisher, None, run, said_inside(block), by_store=True)
+            return
+        if self._answers.persistence is not None and self._answers.persistence.closed:
+            raise Refused(Reason.QUOTA_EXCEEDED, STORE_CLOSED)
+        payloads = [payload]
+        self._check_room(queue, How(block), payloads, False)
+        self._sites.arrivals.keep(PutPost(self._sites.parcels.next(), name, publisher, "", block, expiry, payloads))
 
     def put_parcel(self, post: PutPost) -> Gate | None:
         """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
@@ -128,14 +146,15 @@ class Publishers:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
         if post.parcel in self._store.of(self._store.queues[post.name]).parcels:
             return None
-        properties = said_inside(post.properties) if is_inside(post.publisher) else properties_of(post.properties)
-        return self._receive(post, properties, post.topic)
+        if is_inside(post.publisher):
+            return self._receive(post, How(post.properties), said_inside(post.properties), post.topic)
+        properties = properties_of(post.properties)
+        return self._receive(post, how_of_any(properties), properties, post.topic)
 
-    def _receive(self, post: PutPost, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
+    def _receive(self, post: PutPost, how: How, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
         before, or dropped. topic: b"": the queue's. Raises Refused: there is no room.
         """
-        how = how_of_any(properties)
         queue, taken = self._store.queues[post.name], bool(post.parcel) or post.brought
         failures: list[Refused | None] = []
         if taken:  # what can never be put would hold what comes after it
@@ -193,7 +212,8 @@ class Publishers:
             if waiting is not None:
                 self._sites.keeping.when_kept(waiting.go)
             return
-        gate = self._receive(post, properties_of(post.properties), run.topic)
+        properties = properties_of(post.properties)
+        gate = self._receive(post, how_of_any(properties), properties, run.topic)
         if gate is not None and waiting is not None:
             gate.waiting.append(waiting)
 
@@ -210,7 +230,9 @@ class Publishers:
             return self._put_by_store(name, publisher, user, how_of_any(properties), run, properties, bytes(topic))[0]
         payloads = [bytes(payload) for payload in run.payloads]
         block = properties.without_expiry if properties is not None else b""
-        return self._receive(PutPost(b"", name, publisher, user, block, run.expiry, payloads), properties, bytes(topic))
+        return self._receive(
+            PutPost(b"", name, publisher, user, block, run.expiry, payloads), how_of_any(properties), properties, bytes(topic)
+        )
 
     def _put(
         self,
@@ -303,7 +325,7 @@ class Publishers:
                 self._sites.put(name, publisher, "", run if run.uniform else run.parts(), properties)
             else:
                 payloads = [bytes(payload) for payload in run.payloads]
-                self._receive(PutPost(b"", name, publisher, "", block, run.expiry, payloads), properties)
+                self._receive(PutPost(b"", name, publisher, "", block, run.expiry, payloads), how_of_any(properties), properties)
         except Refused:
             return False
         return True

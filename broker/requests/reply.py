@@ -24,19 +24,13 @@ class Reply:
     without: the topic where the request names none, as it cannot in MQTT 3.1.1, whose answers have no properties either.
     """
 
-    __slots__ = ("_block", "_connection", "_router", "_topic")
+    __slots__ = ("_connection", "_router", "_said", "_topic")
 
     def __init__(self, router: Router, connection: Connection, properties: PublishProperties | None, without: str) -> None:
-        said = properties if connection.version == 5 else None
+        self._said = said = properties if connection.version == 5 else None
         self._router = router
         self._connection = connection
         self._topic = (without if said is None or said.response_topic is None else said.response_topic).encode()
-        self._block = b""
-        if connection.version == 5:
-            found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
-            if said is not None and said.correlation is not None:
-                found[Property.CORRELATION_DATA] = said.correlation
-            self._block = encode_properties(found)
 
     def _targets(self) -> list[Any]:
         """The client's own: nobody can have the broker write elsewhere."""
@@ -58,9 +52,19 @@ class Reply:
         self._deliver(self._targets(), text)
 
     def _deliver(self, targets: list[Any], text: bytes) -> None:
+        block = self._properties()
         for target in targets:
-            run = Run(self._topic, 1, False, [text], self._block, received=self._connection.context.now)
+            run = Run(self._topic, 1, False, [text], block, received=self._connection.context.now)
             self._router.deliver_to(run, target, Publication())
+
+    def _properties(self) -> bytes:
+        """The properties of an answer, encoded: made when one goes, since many a client wants none."""
+        if self._connection.version != 5:
+            return b""
+        found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
+        if self._said is not None and self._said.correlation is not None:
+            found[Property.CORRELATION_DATA] = self._said.correlation
+        return encode_properties(found)
 
 
 def work(connection: ClientConnection, steps: Iterator[None]) -> None:

@@ -24,11 +24,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...base.interchange import ENVELOPE, POST
 from ...mqtt.fields import write_string
 from ...mqtt.properties import Properties, Property, encode_properties
 from ...mqtt.publish import PublishProperties
-from ..message import MOST_RECIPIENTS, Header, Kind, Message, Part, read_header
+from ..message import MOST_RECIPIENTS, Header, Kind, Message, Part, check_complete, read_header
 from ..refusals import Code, Refusal
 from . import envelope
 from .envelope import TRACE, Form
@@ -39,6 +41,8 @@ ONE_OF = {many: one for one, many in MANY.items()}
 DUPLICATE = "possible_duplicate"
 EXPIRES = "expires"
 HOP = re.compile(rb"[0-9a-f]{16}")
+SOME_HOP = "0" * 16
+COMMON = 512  # bytes of properties that are read once for all messages that have them
 PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 SECOND = 1000
 REPLY = encode_properties({Property.RESPONSE_TOPIC: POST}) + bytes((Property.CORRELATION_DATA,))
@@ -55,20 +59,50 @@ def read(
     has: frozenset[str] = frozenset(),
 ) -> Message:
     """What a client has posted. sender: the service that posts, by what the header says of it. has: see `Message`. Raises Refusal."""
-    if version != 5 or (properties is not None and properties.content_type == ENVELOPE):
-        fields, body, attachments = envelope.read(payload)
-    else:
-        fields, body, attachments = _fields(properties), Part(payload, _content_type(properties)), ()
+    if version == 5 and (properties is None or properties.content_type != ENVELOPE):
+        return Message(_header(properties, sender, now), Part(payload, _content_type(properties)), (), has)
+    fields, body, attachments = envelope.read(payload)
     if properties is not None and properties.expiry is not None:
         fields.setdefault("expires", now + SECOND * properties.expiry)
     fields["sender"] = sender(fields.get("sender"))
     return Message(read_header(fields), body, attachments, has)
 
 
-def _fields(properties: PublishProperties | None) -> dict[str, Any]:
-    """The header that user properties say."""
+def _header(properties: PublishProperties | None, sender: Callable[[object], str], now: int) -> Header:
+    """The header that properties say. Raises Refusal.
+
+    The posts of a service often have the same user properties: they are read once. What is of one message is put in afterwards.
+    """
+    if properties is None:
+        return _read((), sender(None), False)
+    pairs, hop = properties.user_properties, ""
+    found = dict(pairs[::-1])  # of two the first one counts, until both are refused
+    if "kind" not in found and HOP.fullmatch(properties.correlation or b""):
+        hop = (properties.correlation or b"").decode()
+    once = _read if properties.length <= COMMON else _read.__wrapped__
+    header = once(pairs, sender(found.get("sender")), bool(hop))
+    if hop:
+        header = replace(header, hop=hop)
+    if properties.expiry is not None and header.expires is None:
+        header = replace(header, expires=now + SECOND * properties.expiry)
+        check_complete(header)
+    return header
+
+
+@lru_cache(1024)
+def _read(pairs: tuple[tuple[str, str], ...], sender: str, answers: bool) -> Header:
+    """The header that user properties say. answers: the Correlation Data is the hop that is answered; `SOME_HOP` stands for it."""
+    fields = _fields(pairs)
+    if answers:
+        fields["kind"], fields["hop"] = Kind.RESPONSE.value, SOME_HOP
+    fields["sender"] = sender
+    return read_header(fields)
+
+
+def _fields(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """The fields of a header, as user properties say them."""
     fields: dict[str, Any] = {}
-    for name, value in properties.user_properties if properties is not None else ():
+    for name, value in pairs:
         if name in MANY:
             fields.setdefault(MANY[name], []).append(_json(name, value) if value.startswith("{") else value)
         elif name in TEXTS:
@@ -83,8 +117,6 @@ def _fields(properties: PublishProperties | None) -> dict[str, Any]:
             fields["trace"] = value
         elif name == EXPIRES:
             fields[name] = int(value) if value.isdecimal() and len(value) < 20 else value
-    if "kind" not in fields and properties is not None and HOP.fullmatch(properties.correlation or b""):
-        fields["kind"], fields["hop"] = Kind.RESPONSE.value, (properties.correlation or b"").decode()
     return fields
 
 
@@ -107,7 +139,8 @@ def written(message: Message, as_json: bool) -> tuple[bytes, bytes]:
     header = message.header
     found: dict[int, Any] = {}
     pairs = _pairs(header)
-    if as_json or message.attachments or any(len(value) > LONGEST for _, value in pairs):
+    long = max([len(value) for _, value in pairs]) > LONGEST
+    if as_json or message.attachments or long:
         payload, found[Property.CONTENT_TYPE] = envelope.written(message, traceparent(header)), ENVELOPE
     else:
         payload = message.body.data
@@ -116,15 +149,15 @@ def written(message: Message, as_json: bool) -> tuple[bytes, bytes]:
     block = encode_properties(found) if found else b""
     if header.kind is Kind.REQUEST:
         block += REPLY + write_string(header.hop, "Correlation Data")
-    said = [_said_often(name, value) if name in OFTEN else _said_once(name, value) for name, value in pairs if len(value) <= LONGEST]
+    if long:
+        pairs = [(name, value) for name, value in pairs if len(value) <= LONGEST]
+    said = [_said_often(name, value) if name in OFTEN else _name_of(name) + write_string(value, "User Property") for name, value in pairs]
     return payload, block + b"".join(said)
 
 
-def _said_once(name: str, value: str) -> bytes:
+@lru_cache(4096)
+def _said_often(name: str, value: str) -> bytes:
     return _name_of(name) + write_string(value, "User Property")
-
-
-_said_often = lru_cache(4096)(_said_once)
 
 
 @lru_cache(64)
@@ -134,7 +167,7 @@ def _name_of(name: str) -> bytes:
 
 
 def _pairs(header: Header) -> list[tuple[str, str]]:
-    pairs = [(name, value) for name in TEXTS if (value := str(getattr(header, name)))]
+    pairs: list[tuple[str, str]] = [(name, value) for name in TEXTS if (value := getattr(header, name))]
     for one in header.recipients:
         pairs.append(("recipient", one.service))
         if one.arguments:
@@ -146,7 +179,7 @@ def _pairs(header: Header) -> list[tuple[str, str]]:
 
 def traceparent(header: Header) -> str:
     """The W3C trace context that goes out: the trace that came in, or the session as one, with our hop as the parent."""
-    came = PARENT.fullmatch(header.trace)
+    came = PARENT.fullmatch(header.trace) if header.trace else None
     return f"00-{came[1] if came else header.session}-{header.hop}-01"
 
 

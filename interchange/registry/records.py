@@ -94,6 +94,7 @@ class Registry:
 
     def __init__(self, services: Iterable[Service] = ()) -> None:
         self.services: Mapping[str, Service] = {one.name: one for one in services}
+        self._identify = frozenset(one.name for one in self.services.values() if one.identifiers)
         self._of: dict[str | None, tuple[str, ...]] = {}  # user -> services, as far as they were asked for
         self._reached: dict[tuple[str, str], Service | None] = {}  # sender and service; None: there is none for this sender
 
@@ -120,6 +121,8 @@ class Registry:
     def identified(self, message: Message) -> tuple[tuple[str, str, str], ...]:
         """What its sender and its recipients call a message by: service, name and value of each (l. 254)."""
         header = message.header
+        if not self._identify:
+            return ()
         known = (self.services.get(name) for name in dict.fromkeys((header.sender, *(one.service for one in header.recipients))))
         wanted = [one for one in known if one is not None and one.identifiers]
         if not wanted:

@@ -14,7 +14,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,12 +27,10 @@ from ...base.quoting import quoted
 from ...base.refusals import Refusals
 from ...base.settings import MISSING, ConfigError
 from ...broker.queues.core.rules import Rules
-from ...broker.queues.putting import said_inside
 from ...broker.queues.refused import Refused
 from ...broker.requests.reply import Reply
 from ...broker.server import StartError
 from ...directory.clients import Clients
-from ...mqtt.batch.run import Run
 from ...store.base import StoreError
 from ..correlation.questions import read_question
 from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
@@ -247,7 +245,9 @@ class Interchange:
     def _posted(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Take what a client posts: for each message why it is refused; None: it is not."""
         refusals: list[str | None] = []
-        told = partial(self._tell, connection, properties)
+        reply = Reply(self._router, connection, properties, ANSWER)
+        listens = reply.wanted()
+        told: Told = partial(self._tell, reply)
         sender, has = partial(self._sender, connection.user), self._has(connection)
         for payload in run.payloads:
             answer: dict[str, Any] | None
@@ -255,13 +255,13 @@ class Interchange:
                 if (owes := self._guard.owes(connection.user, connection.client_id)) is not None:
                     raise Refusal(Code.SUSPENDED, owes)
                 message = mqtt.read(bytes(payload), properties, connection.version, sender, self.now(), has)
-                answer = self._decide_somewhere(message, told, connection, properties)
+                answer = self._decide_somewhere(message, told, listens)
                 refusals.append(None)
             except Refusal as refusal:
                 answer = dict(refusal.fields())
                 refusals.append(str(refusal))
                 self._note(connection, refusal, len(payload))
-            if answer is not None:
+            if answer is not None and listens:
                 told(answer)
         self._keeping.need_commit()
         return refusals
@@ -272,10 +272,9 @@ class Interchange:
     def _has(self, connection: Connection) -> frozenset[str]:
         """What a connection has, of what services may ask for (`rules.routing.NEEDS`), and what it speaks."""
         proof = connection.proof.kind if connection.proof is not None else "nothing"
-        layers = [connection.transport.get_extra_info(name) for name in ("tls", "secure")]
-        secure = connection.address == "unix" or any(layers)
-        speaks = connection.transport.get_extra_info("speaks") or ("mqtt-5" if connection.version == 5 else "mqtt-3")
-        return frozenset([speaks] + ["tls"] * secure + ["password" if proof == "token" else proof] * (proof != "nothing"))
+        about = connection.transport.get_extra_info
+        secure = bool(connection.address == "unix" or about("tls") or about("secure"))
+        return _shown(about("speaks") or ("mqtt-5" if connection.version == 5 else "mqtt-3"), secure, proof)
 
     def _note(self, connection: Connection, refusal: Refusal, size: int) -> None:
         if self._correlation is not None:
@@ -285,16 +284,13 @@ class Interchange:
         who = f" code={refusal.code} client={quoted(connection.client_id)} user={quoted(connection.user)}"
         self._refusals.say(self._context.now, connection.address, quoted(refusal.what[:200]), who, refusal.code.value)
 
-    def _decide_somewhere(
-        self, message: Message, told: Told, connection: Connection, properties: PublishProperties | None
-    ) -> dict[str, Any] | None:
+    def _decide_somewhere(self, message: Message, told: Told, listens: bool) -> dict[str, Any] | None:
         """Decide about a message, or have its home do so: what its poster is told now. Raises Refusal."""
         try:
             return self.decide(message)
         except Elsewhere as elsewhere:
             if self._homes is None:
                 raise Refusal(Code.UNAVAILABLE, f"its home is broker {elsewhere.home}, and this broker is in no mesh") from None
-            listens = Reply(self._router, connection, properties, ANSWER).wanted()
             answer = self._homes.hand(message, elsewhere, told, listens)
             self.wait()
             return answer
@@ -335,9 +331,9 @@ class Interchange:
             self._outbox.deliver(Deliver(header.sender, Message(replace(error, code=refusal.code.value, reason=refusal.what))))
             self.wait()
 
-    def _tell(self, connection: Connection, properties: PublishProperties | None, answer: dict[str, Any]) -> None:
+    def _tell(self, reply: Reply, answer: dict[str, Any]) -> None:
         """Tell a poster what became of a post, when that is kept; only itself, if it listens."""
-        self._keeping.when_kept(partial(Reply(self._router, connection, properties, ANSWER).answer, answer))
+        self._keeping.when_kept(partial(reply.answer, answer))
 
     def _explained(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Say what would become of a message that a client posted so: for each why it is refused; None: it is not.
@@ -419,10 +415,8 @@ class Interchange:
 
     def _put_as(self, service: str, payload: bytes, block: bytes, life: int | None) -> bool:
         """The same of a message in the form in which it is delivered."""
-        name = INBOX + service
-        run = Run(name.encode(), 1, False, [payload], block, life, received=self._context.now)
         try:
-            self._queues.publishers.put(name, PUBLISHER, None, run, said_inside(block), by_store=True)
+            self._queues.publishers.put_inside(INBOX + service, PUBLISHER, payload, block, life)
         except Refused as refused:
             log.warning("event=inbox-refuses service=%s text=%s", quoted(service), refused.text)
             return False
@@ -432,9 +426,12 @@ class Interchange:
 
     def wait(self) -> None:
         """See `Here`: have deadlines looked at in time."""
-        times = [self.exchange.next_deadline(), self._homes.deadlines.next() if self._homes is not None else None]
-        times.append(self.now() + RETRY if self._outbox else None)
-        due = min((one for one in times if one is not None), default=None)
+        due = self.exchange.next_deadline()
+        if self._homes is not None and (other := self._homes.deadlines.next()) is not None:
+            due = other if due is None else min(due, other)
+        if self._outbox:
+            again = self.now() + RETRY
+            due = again if due is None else min(due, again)
         if due is None or (self._timer_at is not None and self._timer_at <= due):
             return  # a look that is too early does nothing
         if self._timer is not None:
@@ -488,6 +485,11 @@ def _pushing(broker: Broker, settings: InterchangeSettings, put: Put, keeping: K
         return Pushing(broker, settings, put, keeping, now)
     except OSError as error:
         raise StartError(f"interchange.push_ca, push_certificate, push_key: {error}") from error
+
+
+@lru_cache(64)
+def _shown(speaks: str, secure: bool, proof: str) -> frozenset[str]:
+    return frozenset([speaks] + ["tls"] * secure + ["password" if proof == "token" else proof] * (proof != "nothing"))
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

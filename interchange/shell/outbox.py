@@ -25,8 +25,9 @@ class Outbox:
         self._waiting: dict[str, deque[tuple[int, Deliver, int]]] = {}  # by service: serial, delivery, bytes
         self._sizes: Counter[str] = Counter()  # bytes by service
 
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._waiting)
 
     def restore(self, kept: dict[int, bytes]) -> None:
         """Take up what an earlier process has left."""
