@@ -188,7 +188,7 @@ class Turns:
             work = share.waiting.popleft()
             if not share.waiting:
                 self._waiting.remove(share)
-            begun, self.until = now, now + SLICE
+            begun, self.until = now, min(now + SLICE, end)
             self.current = share
             self._sample(now)
             more = self._turn(work)
