@@ -167,7 +167,8 @@ class Tracker:
             persistence = self._receipts.persistence
             assert persistence is not None
             persistence.when(item.ticket, lambda: self.pump(qos))
-        self.pump(qos)
+        if item.gate is None:  # what waits at a gate goes when that opens, and what was there before is pumped by what it waits for
+            self.pump(qos)
         if item.asked is not None:
             self._set_timer()
         self._bound()

@@ -132,11 +132,10 @@ class Committer:
 
     def begin(self) -> None:
         """Write what is new, unless a batch is being written: then that follows it."""
-        carrying = False
-        if self.store.carry is not None:
-            self._look()
-            carrying = self.store.carry.looked
-        if self._busy is not None or not (carrying or self.store.dirty) or (self.error is not None and time.monotonic() < self._retry_at):
+        if self.store.quiet:
+            return
+        self._look()
+        if self._busy is not None or (self.error is not None and time.monotonic() < self._retry_at):
             return
         try:
             batch = self.store.gather(self._now())

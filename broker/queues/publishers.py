@@ -291,7 +291,7 @@ class Publishers:
             how = way.how
             key = queue.key(now, b"", how.priority, how.delay, 1000 * (way.expiry or 0), None, how.revealed)
             places[way] = key, Meta(publisher, how.properties, "", how.group)
-        if len({key.line for key, _ in places.values()}) == len(groups):  # those of each line are alike
+        if len(groups) == 1 or len({key.line for key, _ in places.values()}) == len(groups):  # those of each line are alike
             for way, some in groups.items():
                 key, meta = places[way]
                 queue.put_each(key, some, [meta], now)

@@ -469,7 +469,7 @@ class Stores:
     def quiet(self) -> bool:
         """Whether it is neither `dirty` nor `pressing`, without a look at queues: asked at the end of each piece of the broker's work."""
         for one in self.committers:  # noqa: SIM110  (a generator would take longer)
-            if one.gate.waiting or one.store.touched or one.store.carry is not None or one.store.new:
+            if one.gate.waiting or not one.store.quiet:
                 return False
         return True
 
@@ -481,12 +481,18 @@ class Stores:
     @property
     def pressing(self) -> bool:
         """Whether something is to be written now: somebody waits for it, or would."""
-        return any(one.gate.waiting or one.store.pressing for one in self.committers)
+        for one in self.committers:  # noqa: SIM110  (a generator would take longer)
+            if one.gate.waiting or one.store.pressing:
+                return True
+        return False
 
     @property
     def trim_soon(self) -> bool:
         """Whether a segment may go."""
-        return any(store.trim_soon for store in self.here.values())
+        for store in self.here.values():  # noqa: SIM110  (a generator would take longer)
+            if store.trim_soon:
+                return True
+        return False
 
     @property
     def busy(self) -> bool:

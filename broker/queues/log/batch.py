@@ -58,3 +58,17 @@ class Batch:
         self.named: list[tuple[Queue, int]] = []
         self.chunk: Chunk | None = None
         self.claims: set[int] = set()
+
+    def give_back(self) -> None:
+        """It is not on the disk: its blocks are gone, and what else it has waits in its queues for the next one."""
+        for queue, block in reversed(self.blocks):
+            queue.gone(block)
+        for queue, moves in self.moves:
+            queue.moves[:0] = moves
+            queue.touch()
+        for queue, dead in self.dead:
+            queue.dead[:0] = dead
+            queue.touch()
+        for queue, changed in self.changed:
+            queue.changed[:0] = changed
+            queue.touch()

@@ -40,6 +40,7 @@ _NEXT = struct.Struct("<BHQ")
 _CARRIED = struct.Struct("<BHIII")  # kind, queue, messages of the block, runs, moves; a PUT of what is left follows them
 _CLAIM = struct.Struct("<BHQB")
 _META = struct.Struct("<HIHHB")
+_GROUP = struct.Struct("<H")  # how many members; their numbers follow
 _OFFSET_AT = struct.calcsize("<BHQIQBBQQ")  # in a PUT
 LITTLE = sys.byteorder == "little"
 
@@ -168,7 +169,8 @@ def put_record(queue: int, block: Block, offset: int, crc: int, members: Mapping
     if block.which is not None:
         out.append(_numbers(block.which))
     for group in key.groups:
-        out.append(struct.pack(f"<H{len(group)}I", len(group), *[members[name].number for name in sorted(group)]))
+        numbers = _numbers(array("I", [members[name].number for name in sorted(group)])) if group else b""
+        out.append(_GROUP.pack(len(group)) + numbers)
     for meta in block.metas:
         texts = _text(meta.publisher), meta.properties, _text(meta.handle), _text(meta.group), meta.parcel
         out.append(_META.pack(*map(len, texts)) + b"".join(texts))

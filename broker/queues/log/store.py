@@ -241,18 +241,29 @@ class LogStore:
 
     @property
     def dirty(self) -> bool:
-        """Whether something is to be written."""
-        return self.new or any(queue.unwritten for queue in self._touched())
+        """Whether something is to be written. Asked several times for each commit: a generator would take longer."""
+        for queue in self.touched:
+            if queue.unwritten and self.queues.get(queue.name) is queue:
+                return True
+        return self.new
 
     @property
     def pressing(self) -> bool:
         """Whether something is to be written now."""
-        return self.new or self.carry is not None or any(queue.pressing for queue in self._touched())
+        for queue in self.touched:
+            if queue.pressing and self.queues.get(queue.name) is queue:
+                return True
+        return self.new or self.carry is not None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it is neither `dirty` nor `pressing`, without a look at queues."""
+        return not (self.touched or self.carry is not None or self.new)
 
     @property
     def new(self) -> bool:
         """Whether there is something to be written that is of no queue."""
-        return bool(self._ends or self.claims.new or self.chunk is not None)
+        return self._ends or self.chunk is not None or bool(self.claims.new)
 
     def _touched(self) -> list[Queue]:
         """The queues that are written here now, and have something new."""
@@ -306,9 +317,9 @@ class LogStore:
         if not head and not batch.pieces and self.chunk is None:
             return None
         whole = b"".join(head)
-        offset = batch.offset + FRAME.size + len(whole)
+        segment, offset = batch.segment, batch.offset + FRAME.size + len(whole)
         for (_, block), crc in zip(batch.blocks, crcs, strict=True):
-            place = Place(batch.segment, offset, block.size, crc)
+            place = Place(segment, offset, block.size, crc)
             offset += block.size
             if block.key.early:  # it is where it was until the batch is on the disk
                 batch.early[block] = place
@@ -494,17 +505,7 @@ class LogStore:
         self._pending = self.carry = None
         for queue in self._touched():
             queue.give_up()
-        for queue, block in reversed(batch.blocks):
-            queue.gone(block)
-        for queue, moves in batch.moves:
-            queue.moves[:0] = moves
-            queue.touch()
-        for queue, dead in batch.dead:
-            queue.dead[:0] = dead
-            queue.touch()
-        for queue, changed in batch.changed:
-            queue.changed[:0] = changed
-            queue.touch()
+        batch.give_back()
         self._named.clear()
         self._retry_new = self._ends = True  # what is written next says whether there is room, even if nothing waits for it
         self.full = f"the {'store' if isinstance(error, Away) else 'disk'} of the queues takes nothing: {error.strerror or error}"
