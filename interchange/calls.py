@@ -33,7 +33,7 @@ class State(StrEnum):
     @property
     def ended(self) -> bool:
         """Whether nothing more happens."""
-        return self not in (State.OUT, State.BACK)
+        return self is not State.OUT and self is not State.BACK
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -125,6 +125,7 @@ class Call:
 
     identifiers: what services call its messages by: service, name and value of each.
     services: who takes part in it: who has had a hop, and the sender. size: bytes of it in the store.
+    packed: the header as bytes, which never changes: made once, whatever becomes of the call.
     """
 
     id: str
@@ -137,6 +138,7 @@ class Call:
     identifiers: tuple[tuple[str, str, str], ...] = ()
     services: set[str] = field(init=False)
     size: int = 0
+    packed: msgspec.Raw | None = None
 
     def __post_init__(self) -> None:
         self.services = {self.header.sender} | {hop.service for hop in self.hops()}
@@ -158,7 +160,7 @@ class Call:
 
     def next_end(self) -> int:
         """When the time of the first branch that is open is over."""
-        return min(self.ends(branch) for branch in self.branches if not branch.state.ended)
+        return min([self.ends(branch) for branch in self.branches if not branch.state.ended])
 
     def standing(self) -> list[dict[str, str]]:
         """How far it came, for each recipient."""
@@ -219,13 +221,18 @@ def _header(fields: Any, check: bool) -> Header:
     return read_header(fields, posted=False) if check else stored_header(fields)
 
 
+_encode = msgspec.msgpack.Encoder().encode  # it puts in what is packed already
+
+
 def pack(call: Call) -> bytes:
     """A call as bytes."""
+    if call.packed is None:
+        call.packed = msgspec.Raw(_encode(call.header.fields()))
     branches = [
         [
             [_packed(one) for one in branch.out],
             [_packed(one) for one in branch.back],
-            branch.state.value,
+            branch.state,
             branch.at,
             [
                 [one.id, one.service, one.given, one.ended, one.acknowledged, one.kind, one.size, one.received, one.sent]
@@ -240,9 +247,7 @@ def pack(call: Call) -> bytes:
         ]
         for branch in call.branches
     ]
-    said = [call.id, call.session, call.header.fields(), call.created, call.expires, call.ended, branches, call.identifiers]
-    found: bytes = msgpack.packb(said)
-    return found
+    return _encode([call.id, call.session, call.packed, call.created, call.expires, call.ended, branches, call.identifiers])
 
 
 def unpack(value: bytes, check: bool = True) -> Call:

@@ -212,7 +212,7 @@ class Exchange:
                 continue
             over = [branch for branch in call.branches if not branch.state.ended and call.ends(branch) <= now]
             try:
-                fresh = self._fresh(len(over) if call.request else 0, now)
+                fresh = self.ids.some(len(over) if call.request else 0, now)
             except Refusal:  # no identifiers for now
                 self._deadlines.set(id, now + LATER)
                 return
@@ -235,7 +235,7 @@ class Exchange:
         session = self._session_of(header, vouched)
         ways = self._routes.out(message, now)
         expires = min(expires, max(expires if way[-1].expires is None else way[-1].expires for way in ways))  # rules make it earlier
-        fresh = self._fresh(len(ways) + 1, now)
+        fresh = self.ids.some(len(ways) + 1, now)
         if not session:
             session = self.ids.session(now)
         posted = replace(header, session="", call="", hop="", expires=expires)
@@ -282,7 +282,7 @@ class Exchange:
         if hop is not branch.hop:
             raise Refusal(Code.ALREADY_ANSWERED, f"hop {hop.id} has its answer")
         if header.kind is Kind.ERROR or header.code:
-            fresh = self._fresh(1, now)
+            fresh = self.ids.some(1, now)
             hop.ended = now
             self._step(call, branch, Input.ERROR, fresh, now, header.code or Code.SERVICE_ERROR, header.reason)
         else:
@@ -297,7 +297,7 @@ class Exchange:
         if branch.state is State.OUT and branch.at == len(branch.out) - 1:
             number = _number(call, branch, answer.header)
             way = self._routes.back(call.header, answer, now)
-            fresh = self._fresh(1, now)
+            fresh = self.ids.some(1, now)
             branch.missing = tuple(one for one in branch.missing if one != number)
             if branch.missing:  # more are to come: this one goes its own way
                 branch = Branch(branch.out, of=branch.of)
@@ -310,7 +310,7 @@ class Exchange:
             following = answer
         else:
             assert branch.message is not None
-            fresh = self._fresh(1, now)
+            fresh = self.ids.some(1, now)
             hop.ended = now
             following = changed(branch.step, call.header.access, branch.message, answer)
             branch.state = state
@@ -339,7 +339,7 @@ class Exchange:
             raise Refusal(Code.UNKNOWN_CALL, f"call {call.id} is not one of {header.sender}", "cancel what you have posted")
         came = call.standing()
         open_ = [branch for branch in call.branches if not branch.state.ended]
-        fresh = self._fresh(len(open_), now)
+        fresh = self.ids.some(len(open_), now)
         for branch in open_:
             self._step(call, branch, Input.CANCEL, fresh, now, Code.CANCELLED, header.reason)
         if open_:
@@ -386,10 +386,6 @@ class Exchange:
         return (call, *had) if had is not None else (call, call.branches[0], None)
 
     # Steps
-
-    def _fresh(self, many: int, now: int) -> list[str]:
-        """New identifiers: all of them, or a Refusal."""
-        return [self.ids.one(now) for _ in range(many)]
 
     def _arrive(self, call: Call, branch: Branch, message: Message, now: int) -> None:
         """A message comes to the next service of a branch. Raises Refusal."""

@@ -40,13 +40,21 @@ class Identifiers:
 
     def one(self, now: int) -> str:
         """A new call or hop. Raises Refusal unavailable."""
+        return self.some(1, now)[0]
+
+    def some(self, many: int, now: int) -> list[str]:
+        """New calls and hops: all of them, or a Refusal unavailable, which issues none."""
         least = first_count(now)
-        count = max(self.last + 1, least)
-        if count >= least + EACH:
-            text = f"this home has issued identifiers up to {(count - least) // EACH:,} ms ahead of its clock"
+        first = self.last + 1 if self.last >= least else least
+        last = first + many - 1
+        if not many:
+            return []
+        if last >= least + EACH:
+            text = f"this home has issued identifiers up to {(last - least) // EACH:,} ms ahead of its clock"
             raise Refusal(Code.UNAVAILABLE, text, "post it again later")
-        self.last = count
-        return f"{self.home << COUNT_BITS | count:016x}"
+        self.last = last
+        home = self.home << COUNT_BITS
+        return [f"{home | count:016x}" for count in range(first, last + 1)]
 
     def ahead(self, now: int, many: int) -> int:
         """Milliseconds until so many can be issued."""

@@ -140,7 +140,10 @@ class Message(Struct, frozen=True):
     @property
     def protocol(self) -> str:
         """What it was posted by; empty: that is not known, as of a message of an earlier release."""
-        return next((one for one in PROTOCOLS if one in self.has), "")
+        for one in PROTOCOLS:
+            if one in self.has:
+                return one
+        return ""
 
     def part(self, name: str) -> Part | None:
         if name == BODY:
