@@ -33,6 +33,11 @@ class Table:
         else:
             self.persistence.writer.put_value(self.name, key, value)
 
+    @property
+    def commit(self) -> int:
+        """The number of the commit that is open; 0: there is no store."""
+        return 0 if self.persistence is None else self.persistence.next_commit
+
     def need_commit(self) -> None:
         """What a client is answered now waits for the commit."""
         if self.persistence is not None:

@@ -12,6 +12,7 @@ What it does not know: the bytes of MQTT, files, members.
 from __future__ import annotations
 
 import logging
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...base.queues import HANDLE, PARENTS, TEMPORARY
@@ -150,6 +151,36 @@ class Publishers:
             return self._receive(post, How(post.properties), said_inside(post.properties), post.topic)
         properties = properties_of(post.properties)
         return self._receive(post, how_of_any(properties), properties, post.topic)
+
+    def put_together(self, posts: list[PutPost]) -> Gate | None:
+        """Put messages that parts of brokers have made into one queue, in order: the gate of their commit.
+
+        None: nothing was done. They have to be put one by one, because of what `put_parcel` does with some of them.
+        """
+        name = posts[0].name
+        if name not in self._settings.rules or name in self._settings.checks or not all(is_inside(post.publisher) for post in posts):
+            return None
+        queue, now = self._store.queues[name], self._now()
+        committer, size = (
+            self._store.committer(queue),
+            sum([len(payload) + len(post.properties) for post in posts for payload in post.payloads]),
+        )
+        if not (queue.rules.early and isinstance(committer, Committer)) or committer.store.full is not None:
+            return None
+        if not committer.store.parcels.isdisjoint([post.parcel for post in posts]):
+            return None
+        count = sum([len(post.payloads) for post in posts])
+        if queue.lacks_room(count, size) or self._upkeep.no_room(size + META_WEIGHT * count) is not None:
+            return None
+        for (expiry, topic), alike in groupby(posts, key=lambda post: (post.expiry, post.topic)):
+            payloads: list[bytes] = []
+            metas: list[Meta] = []
+            for post in alike:
+                payloads += post.payloads
+                metas += [Meta(post.publisher, post.properties, "", "", post.parcel)] * len(post.payloads)
+            queue.put_each(queue.key(now, topic, life=1000 * (expiry or 0), early=True), payloads, metas, now)
+        self.early[queue] = None
+        return committer.early
 
     def _receive(self, post: PutPost, how: How, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put

@@ -392,8 +392,8 @@ class Interchange:
         """A call is so now: tell the tables of queries, and the journal if it has ended."""
         if self._correlation is not None:
             self._correlation.note(id, value)
-        call = self.exchange.calls.get(id)
-        if call is not None and call.ended and self._context.journal is not None:
+        call = self.exchange.calls.get(id) if self._context.journal is not None else None
+        if call is not None and call.ended:
             self._journalled(partial(noting.ended, call=call, packed=value, owner=self.registry.owner(call.header.sender)))
 
     def _journalled(self, note: Callable[[Recorder], None]) -> None:

@@ -2,7 +2,7 @@
 
     table         key            value
     interchange   "c" call       the call (`calls.py`)
-    interchange   "i"            the first count of this life of the home, and the highest one that was issued
+    interchange   "i"            the first count of this life of the home, and one that none was issued above
     interchange   "o" serial     a delivery that waits (`outbox.py`)
     interchange   "m" service    what a service with a limit has posted this month (`limits.py`)
     interchange   "w" token      a message that waits for another home (`homes.py`)
@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from ...broker.persistence.table import Table
+from ..identifiers import EACH
 
 if TYPE_CHECKING:
     from ...broker.persistence.commits import Persistence
 
 TABLE = "interchange"
+AHEAD = 8 * EACH  # counts: those of 8 ms; a broker takes longer to start
 CALL, COUNTS, OUT, WAITING, POSTED = b"c", b"i", b"o", b"w", b"m"
 
 
@@ -41,6 +43,7 @@ class Keeping(Table):
 
     def __init__(self, persistence: Persistence | None) -> None:
         super().__init__(TABLE, persistence)
+        self._said = -1  # the highest count that the store has, or will have with the commit that is open
 
     def read(self) -> Kept:
         """What is there. Raises StoreError."""
@@ -64,8 +67,10 @@ class Keeping(Table):
         self.put(CALL + bytes.fromhex(call), value)
 
     def put_counts(self, born: int, last: int) -> None:
-        """The counts as they are now."""
-        self.put(COUNTS, msgpack.packb((born, last)))
+        """Identifiers up to a count are issued. What is kept is somewhat higher, so that not each post writes it."""
+        if last > self._said:
+            self._said = last + AHEAD
+            self.put(COUNTS, msgpack.packb((born, self._said)))
 
     def put_out(self, serial: int, value: bytes | None) -> None:
         """A delivery that waits; None: it does not any more."""

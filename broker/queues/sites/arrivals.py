@@ -27,6 +27,7 @@ from .keeping import ARRIVED, Keeping
 log = logging.getLogger("mqmesh.broker")
 
 Put = Callable[[wire.PutPost], Gate | None]
+Together = Callable[[list[wire.PutPost]], Gate | None]
 
 
 class Arrived:
@@ -55,13 +56,16 @@ class Kept(NamedTuple):
 
 class Arrivals:
     """Parcels that have come. put: puts one into its queue: the gate of its commit; raises Refused while there is no room.
+    together: puts several into one queue: the gate of their commit; None: they have to be put one by one.
 
     unsettled: keys of parcels that are in the log while the store has them too: until that ends, the log has to know them.
     """
 
-    def __init__(self, keeping: Keeping, put: Put) -> None:
+    def __init__(self, keeping: Keeping, put: Put, together: Together = lambda posts: None) -> None:
         self._keeping = keeping
-        self._put = put
+        self._put, self._together = put, together
+        self._fresh: list[Kept] = []  # parcels of the commit that is open, or was
+        self._fresh_of = 0  # its number
         self._serial = 0
         self._over: list[bytes] = []  # keys of parcels that the log has: the store is told with the next ones, or soon
         self._waiting: dict[str, deque[Kept]] = {}  # queue -> parcels that find no room, in order
@@ -104,7 +108,29 @@ class Arrivals:
         self._serial += 1
         kept = Kept(self._serial.to_bytes(8, "big"), post)
         self._keeping.put_parcel(ARRIVED, kept.key, body or wire.encode(post))
-        self._keeping.when_kept(partial(self._take, kept))
+        commit = self._keeping.commit
+        if commit and commit == self._fresh_of:
+            self._fresh.append(kept)
+            return
+        self._fresh, self._fresh_of = [kept], commit
+        self._keeping.when_kept(partial(self._take_all, self._fresh))
+
+    def _take_all(self, fresh: list[Kept]) -> None:
+        """A commit has parcels: those of each queue are put in their order, together if that may be."""
+        if len(fresh) == 1:
+            self._take(fresh[0])
+            return
+        queues: dict[str, list[Kept]] = {}
+        for kept in fresh:
+            queues.setdefault(kept.post.name, []).append(kept)
+        for name, some in queues.items():
+            gate = self._together([kept.post for kept in some]) if len(some) > 1 and name not in self._waiting else None
+            if gate is None:
+                for kept in some:
+                    self._take(kept)
+            else:
+                self.unsettled.update([kept.key for kept in some])
+                gate.waiting.append(Arrived(partial(self._done, some), partial(self._again, some)))
 
     def _take(self, kept: Kept) -> None:
         line = self._waiting.get(kept.post.name)
@@ -125,13 +151,13 @@ class Arrivals:
             return False
         self.unsettled.add(kept.key)
         if gate is None:
-            self._done(kept)
+            self._done([kept])
         else:
-            gate.waiting.append(Arrived(partial(self._done, kept), partial(self._again, kept)))
+            gate.waiting.append(Arrived(partial(self._done, [kept]), partial(self._again, [kept])))
         return True
 
-    def _done(self, kept: Kept) -> None:
-        self._over.append(kept.key)
+    def _done(self, some: list[Kept]) -> None:
+        self._over += [kept.key for kept in some]
         if self._awaited:
             self._forget()
 
@@ -161,10 +187,11 @@ class Arrivals:
         self._awaited.append((set(self.unsettled), then))
         self._forget()
 
-    def _again(self, kept: Kept) -> None:
-        self._settled([kept.key])
-        line = self._waiting.setdefault(kept.post.name, deque())
-        line.insert(next((at for at, one in enumerate(line) if one.key > kept.key), len(line)), kept)  # before those that came later
+    def _again(self, some: list[Kept]) -> None:
+        for kept in some:
+            self._settled([kept.key])
+            line = self._waiting.setdefault(kept.post.name, deque())
+            line.insert(next((at for at, one in enumerate(line) if one.key > kept.key), len(line)), kept)  # before those that came later
 
     def waits(self, name: str) -> bool:
         """Whether parcels wait for room in a queue."""

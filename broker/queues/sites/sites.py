@@ -25,7 +25,7 @@ from ....mqtt.reasons import Reason
 from ..refused import Refused
 from ..seats import Place
 from . import wire
-from .arrivals import Arrivals, Put
+from .arrivals import Arrivals, Put, Together
 from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
 from .fleeting import Fleeting, Who
@@ -107,16 +107,18 @@ class Members(Protocol):
 class Sites:
     """See the module.
 
-    own: names of the queues that have their home here, now. here: these queues. put: puts a parcel into one. changed: told names whose home
-    is another one now.
+    own: names of the queues that have their home here, now. here: these queues. put: puts a parcel into one. together: see `Arrivals`.
+    changed: told names whose home is another one now.
     """
 
-    def __init__(self, context: Context, own: Collection[str], here: Here, put: Put, changed: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self, context: Context, own: Collection[str], here: Here, put: Put, together: Together, changed: Callable[[set[str]], None]
+    ) -> None:
         self.context = context
         self.keeping = Keeping()
         self.parcels = Tokens(12)  # their numbers: who guesses one could have a parcel of another site taken for a repeat
         self.homes = Homes(own, self.keeping)
-        self.arrivals = Arrivals(self.keeping, put)
+        self.arrivals = Arrivals(self.keeping, put, together)
         self.asking = Asking(context)
         self.fleeting = Fleeting(self.keeping.put_fleeting)
         self.posts: Posts | None = None

@@ -107,3 +107,72 @@ def test_who_waits_for_parcels_does_not_wait_for_later_ones() -> None:
     arrivals.when_settled(lambda: heard.append("again"))
     gates[2].let_go("the disk takes nothing")
     assert heard == ["settled", "again"]
+
+
+class Numbered(Slow):
+    """The same, where commits have numbers."""
+
+    number = 1
+
+    @property
+    def commit(self) -> int:
+        return self.number
+
+
+def post_of(number: int, name: str = "orders") -> PutPost:
+    return PutPost(bytes([number]) * 12, name, "\0inside", "", b"", None, [b"x"])
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_parcels_of_one_commit_are_put_together(refused: bool) -> None:
+    """Those of each queue; if they may not be, one by one, in the same order."""
+    keeping, gate = Numbered(), Gate()
+    together: list[list[int]] = []
+    single: list[int] = []
+
+    def one(post: PutPost) -> Gate:
+        single.append(post.parcel[0])
+        return gate
+
+    def several(posts: list[PutPost]) -> Gate | None:
+        together.append([post.parcel[0] for post in posts])
+        return None if refused else gate
+
+    arrivals = Arrivals(keeping, one, several)
+    for number, name in ((1, "orders"), (2, "bills"), (3, "orders"), (4, "orders")):
+        arrivals.keep(post_of(number, name))
+    keeping.number = 2
+    arrivals.keep(post_of(5))
+    first, second = keeping.waiting
+    keeping.waiting.clear()
+    first()
+    second()
+    assert together == [[1, 3, 4]]
+    assert single == ([1, 3, 4, 2, 5] if refused else [2, 5])
+    gate.let_go()
+    arrivals.when_settled(lambda: None)
+    assert len(arrivals.unsettled) == 5
+    keeping.waiting.pop()()
+    assert not arrivals.unsettled
+
+
+def test_parcels_that_were_put_together_wait_in_order_after_a_commit_that_fails() -> None:
+    keeping, gate = Numbered(), Gate()
+    single: list[int] = []
+
+    def one(post: PutPost) -> Gate:
+        single.append(post.parcel[0])
+        return Gate()
+
+    arrivals = Arrivals(keeping, one, lambda posts: gate)
+    for number in (1, 2, 3):
+        arrivals.keep(post_of(number))
+    keeping.waiting.pop()()
+    gate.let_go("the disk takes nothing")
+    assert not single
+    assert not arrivals.unsettled
+    keeping.number = 2
+    arrivals.keep(post_of(4))
+    keeping.waiting.pop()()
+    arrivals.look()
+    assert single == [1, 2, 3, 4]
