@@ -83,8 +83,7 @@ class Queues:
         self.context = context
         self.settings = settings
         self.store = Stores(settings, self.say)
-        put, together = (lambda post: self.publishers.put_parcel(post)), (lambda posts: self.publishers.put_together(posts))
-        self.sites = Sites(context, settings.rules, self, put, together, self._homes_changed)
+        self.sites = Sites(context, settings.rules, self, lambda: self.publishers, self._homes_changed)
         self.workflow = Workflow(self)
         self.temporary = Temporary(self)
         self.translators = Translators(self, context.hooks.translations if context.hooks is not None else ())

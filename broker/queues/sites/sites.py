@@ -22,10 +22,11 @@ from ....base.quoting import quoted
 from ....mesh.wire.visited import numbers
 from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason
+from ..committer import Gate
 from ..refused import Refused
 from ..seats import Place
 from . import wire
-from .arrivals import Arrivals, Put, Together
+from .arrivals import Arrivals
 from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
 from .fleeting import Fleeting, Who
@@ -104,21 +105,31 @@ class Members(Protocol):
         """Who this broker is."""
 
 
+class Putting(Protocol):
+    """What puts messages into the queues of this broker."""
+
+    def put_parcel(self, post: wire.PutPost) -> Gate | None:
+        """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
+
+    def put_together(self, posts: list[wire.PutPost]) -> Gate | None:
+        """Put messages into one queue, in order. None: nothing was done, they have to be put one by one."""
+
+
 class Sites:
     """See the module.
 
-    own: names of the queues that have their home here, now. here: these queues. put: puts a parcel into one. together: see `Arrivals`.
+    own: names of the queues that have their home here, now. here: these queues. publishers: gives what puts parcels into them.
     changed: told names whose home is another one now.
     """
 
     def __init__(
-        self, context: Context, own: Collection[str], here: Here, put: Put, together: Together, changed: Callable[[set[str]], None]
+        self, context: Context, own: Collection[str], here: Here, publishers: Callable[[], Putting], changed: Callable[[set[str]], None]
     ) -> None:
         self.context = context
         self.keeping = Keeping()
         self.parcels = Tokens(12)  # their numbers: who guesses one could have a parcel of another site taken for a repeat
         self.homes = Homes(own, self.keeping)
-        self.arrivals = Arrivals(self.keeping, put, together)
+        self.arrivals = Arrivals(self.keeping, lambda post: publishers().put_parcel(post), lambda posts: publishers().put_together(posts))
         self.asking = Asking(context)
         self.fleeting = Fleeting(self.keeping.put_fleeting)
         self.posts: Posts | None = None
