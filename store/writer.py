@@ -150,6 +150,11 @@ class Writer:
             self._hand_over()
         return batch.number
 
+    @property
+    def deferred(self) -> bool:
+        """Whether the open batch is not handed over."""
+        return self._deferred
+
     def defer(self) -> None:
         """Do not hand over the open batch before `hurry` is called; the caller sees to that."""
         self._deferred = True

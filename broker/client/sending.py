@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...mesh.topology.settings import Limits
     from ...mqtt.batch.batch import Mark
     from ..mesh.receipts import Tracker
-    from ..persistence.commits import Answer
+    from ..persistence.answers import Answer
     from ..session.session import Session
     from ..site import Site
 

@@ -33,6 +33,7 @@ from .hold_back import HoldBack
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
     from ..persistence.commits import Persistence
+    from ..ports import Connection
     from ..routing.retained import Retained
 
 log = logging.getLogger("mqmesh.mesh")
@@ -96,7 +97,6 @@ class Custody:
         self._delivered: list[int] = []  # tokens of deliveries that were carried out and are not written
         self._timer: asyncio.TimerHandle | None = None  # at which these are written at the latest
         self._held = HoldBack()
-        self._next_rest = 0.0  # when what is left of messages that were held back is committed
         persistence.quota.custody = self.stored
 
     def stored(self) -> int:
@@ -189,16 +189,15 @@ class Custody:
         session, is written with it.
         """
         persistence = self._persistence
-        if self._held.run and self._node.single.freed:
-            self._take_back()
-        elif self._urgent or not persistence.idle or not self._node.may_linger():
+        self._look_at_held()
+        if self._urgent or not persistence.idle or not self._node.may_linger():
             self.save()
         elif self._timer is None:
             self._timer = persistence.context.loop.call_later(self._linger, self._end_linger)
 
     def _end_linger(self) -> None:
         loop, held = self._persistence.context.loop, self._held
-        if held.run and loop.time() < held.until:  # what only receipts wait for must not end the hold
+        if held.order and loop.time() < held.until:  # what only receipts wait for must not end the hold
             self._timer = loop.call_at(held.until, self._end_linger)
             return
         self._timer = None
@@ -207,36 +206,26 @@ class Custody:
 
     @property
     def may_hold_back(self) -> bool:
-        """Whether the commit of a message that comes now may wait for its receipts: nobody waits for another one."""
-        return self._held.may(self._persistence.context.now) and self._persistence.calm
+        """Whether a message that comes now may wait unwritten for its receipts: nobody waits for a commit, and nothing belongs into one."""
+        persistence = self._persistence
+        return self._held.may(persistence.context.now) and persistence.calm and not (self._delivered or self._node.retained_changed)
 
-    def hold_back(self, run: int) -> None:
-        """Have the commit wait for receipts. run: of the message, as `save` gave it, whose answer waits for the commit already."""
-        self._held.begin(run, self._persistence.context.now)
-        self._persistence.defer(self._held.until)
+    def hold_back(self, order: int, connection: Connection, answer: bytes) -> None:
+        """Leave a message unwritten while its receipts may come. order: of `SingleMessages.hold_back`. answer: to its publisher."""
+        self._held.begin(order, self._persistence.context.now)
+        self._persistence.hold_back(connection, answer, self._held.until, self.save)
 
-    def _take_back(self) -> None:
-        """All receipts of some message have come; if it is the one that is held back, nobody waits for what is left to be written."""
-        persistence, held = self._persistence, self._held
-        now, run, lingers = persistence.context.now, held.run, self._node.may_linger()
-        self.save(single=True)
-        if persistence.writer.holds(run):
-            return
-        held.settled(now)
-        if lingers and persistence.calm and now < self._next_rest:
-            persistence.defer(self._next_rest)
-        else:
-            self._next_rest = now + self._linger
-            persistence.writer.hurry()
+    def _look_at_held(self) -> None:
+        """Whether all receipts of the message that is held back have come."""
+        held = self._held
+        if held.order and not self._node.single.unwritten(held.order):
+            held.settled(self._persistence.context.now)
+            self._persistence.held_settled()
 
-    def save(self, single: bool = False) -> int:
-        """Write what the node has to write.
-
-        single: it is about one message of QoS 1 that only its publisher waits for, before or after its receipts. Returns the run of this
-        message if nobody waits for anything else that is to be committed; 0: somebody does, or there is none.
-        """
+    def save(self, single: bool = False) -> None:
+        """Write what the node has to write. single: it is one message of QoS 1 that only its publisher waits for."""
         self._urgent = False
-        alone = single and self._persistence.calm
+        self._look_at_held()
         tokens, self._delivered = self._delivered, []
         records = self._node.records()
         persistence, rows = self._persistence, self._rows
@@ -250,14 +239,15 @@ class Custody:
                 else:
                     writer.delete_value(change.table, change.key)
         if records is None and not tokens:
-            return 0
+            return
         if records is not None:
-            if records.entries and self._held.run:
-                self._held.late(persistence.context.now)
             for order, run, extra in records.entries:
                 row = StoredDelivery(RECIPIENT, order, persistence.store_run(run), 0, run.count, run.qos, 0, 0, b"")
                 rows[order] = row
                 writer.put_delivery(row._replace(extra=extra))
+                if order == self._held.order:
+                    self._held.written(persistence.context.now, company=len(records.entries) > 1)
+                    persistence.held_written(row.run)
             for order, extra in records.changed:
                 writer.put_delivery(rows[order]._replace(extra=extra))
             moving, persistence.moving = persistence.moving, bool(records.entries)  # what goes may have been picked again, as one of these
@@ -287,9 +277,6 @@ class Custody:
             last.tokens += tokens
         if fresh:
             persistence.when(ticket, self._kept, waits)
-        if not alone or waits or records is None or len(records.entries) != 1:
-            return 0
-        return persistence.stored_as(records.entries[0][1])
 
     def _write_page(self, key: bytes, description: bytes | None, body: bytes | None) -> None:
         writer = self._persistence.writer

@@ -79,7 +79,7 @@ def _receive_receipt(shell: MeshShell, link: int, data: bytes, now: float) -> bo
 def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: bytes) -> int | None:
     """A client's message for these brokers, which is the only one that came. None: nothing was done, it has to go the general way.
 
-    Else the run that may be held back (`MeshShell.hold_back`) once its answer waits for the commit; 0: none.
+    Else its order, if it is to be held back with its answer (`MeshShell.hold_back`), or 0.
     """
     if not shell.ordinary:
         return None
@@ -88,10 +88,11 @@ def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: by
     sends = node.publish_one(mask, topic, qos, payload, shell.context.now)
     if sends is None:
         return None
-    asks = asks and node.single.may_ask
-    _send(shell, node.single.asking(sends, len(payload)) if asks else sends)
-    run = shell.saved_single() if qos else 0
-    return run if asks else 0
+    order = node.single.hold_back() if asks and node.single.may_ask else 0
+    _send(shell, node.single.asking(sends, len(payload)) if order else sends)
+    if qos and not order:
+        shell.saved_single()
+    return order
 
 
 def count_given(context: Context, recipients: Recipients, amount: int) -> None:

@@ -466,14 +466,15 @@ class MeshShell:
         if self.custody is not None:
             self.custody.save()
 
-    def saved_single(self) -> int:
-        """The same after one message of QoS 1. Returns the run of the message if it may be held back, or 0."""
-        return self.custody.save(single=True) if self.custody is not None else 0
-
-    def hold_back(self, run: int) -> None:
-        """The commit of a message may wait for its receipts. run: of `saved_single`; its acknowledgement waits for the commit already."""
+    def saved_single(self) -> None:
+        """The same after one message of QoS 1."""
         if self.custody is not None:
-            self.custody.hold_back(run)
+            self.custody.save(single=True)
+
+    def hold_back(self, order: int, connection: Connection, answer: bytes) -> None:
+        """A message may wait for its receipts, unwritten. order: of `SingleMessages.hold_back`. answer: to its publisher."""
+        assert self.custody is not None, "without a store nothing is written"
+        self.custody.hold_back(order, connection, answer)
 
     def hold(self, connection: Connection) -> None:
         """A publisher waits for room; MQTT 5 is answered 0x97 after a while."""

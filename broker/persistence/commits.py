@@ -41,6 +41,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.packets import Subscription
 from ...store import Store, StoreError, Writer
 from ...store.records import StoredRun
+from .answers import NEVER, Answer, Unwritten
 from .codec import pack, retained_value, run_of, stored_run, subscription_key, subscription_value, will_value
 from .maintenance import Maintenance
 from .quota import StoreQuota, passes
@@ -58,23 +59,8 @@ log = logging.getLogger("mqmesh.broker")
 ALIVE = 60.0  # seconds between two notes of the time: how late a broker that was killed may think its clients left
 HELD_MAX = 5.0  # seconds that a publisher waits for the store before MQTT 5 is answered 0x97
 CLOSE_TIMEOUT = 10.0  # seconds that the store has to take what is left when the broker stops
-NEVER = 1 << 62  # no commit has this number
 
 T = TypeVar("T")
-
-
-class Answer:
-    """Bytes that wait for a commit.
-
-    ticket: of the commit. runs: the stored runs it speaks for, as long as it could also go when all of them are settled.
-    """
-
-    __slots__ = ("data", "runs", "ticket")
-
-    def __init__(self, data: bytes | bytearray, ticket: int, runs: set[int]) -> None:
-        self.data = data
-        self.ticket = ticket
-        self.runs = runs
 
 
 class Persistence:
@@ -123,6 +109,7 @@ class Persistence:
         self._runs: set[int] = set()  # stored for the message that is being taken
         self._commit_needed = False  # beside runs, something must be kept for the message that is being taken
         self._awaiting: dict[int, tuple[Connection, Answer]] = {}  # run -> who waits for it
+        self._unwritten: Unwritten | None = None  # the message that is held back
         self._holding: dict[Connection, None] = {}  # connections with something in their queues
         self._ready: dict[Connection, None] = {}  # those of them with an answer that may go though nothing was committed
         self._released = 0
@@ -204,6 +191,8 @@ class Persistence:
     def mark(self, waits: bool = True) -> int:
         """The ticket of the commit that holds everything so far; 0 when all is kept. waits: it must not be deferred."""
         writer = self.writer
+        if waits and self._unwritten is not None:
+            self._unwritten.write()
         if writer.open_size or self.dirty:
             if waits:
                 self._hurry()
@@ -243,6 +232,8 @@ class Persistence:
 
     def begin_commit(self) -> None:
         """Hand what was changed to the writer's thread, if that is idle and the commit is not deferred."""
+        if self._unwritten is not None and not self.writer.deferred:
+            self._unwritten.write()
         if not self.writer.idle:
             self.writer.ticket()
             self.look()
@@ -256,7 +247,8 @@ class Persistence:
     def calm(self) -> bool:
         """Whether nobody waits for what was changed, so that its commit may be deferred."""
         writer = self.writer
-        return not (self.dirty or self._awaiting or writer.error) and (not writer.open_size or self._hurried != writer.number)
+        nobody = not (self.dirty or self._awaiting or self._unwritten or writer.error)
+        return nobody and (not writer.open_size or self._hurried != writer.number)
 
     def _hurry(self) -> None:
         """Somebody waits for what is changed now."""
@@ -427,6 +419,37 @@ class Persistence:
             answers = connection.answers = deque()
         answers.append(answer)
         self._holding[connection] = None
+
+    def hold_back(self, connection: Connection, data: bytes, until: float, write: Callable[[], object]) -> None:
+        """Send the answer to a message that is not in the open batch, once that is settled (`held_settled`), or written and committed.
+
+        Only while `calm`. write: puts it there, and calls `held_written`. It is called before the next commit that somebody waits for, and
+        at the time `until` of the loop's clock.
+        """
+        answer = Answer(data, NEVER, set())
+        self._unwritten = Unwritten(connection, answer, write)
+        if connection.answers is None:
+            connection.answers = deque()
+        connection.answers.append(answer)
+        self._holding[connection] = None
+        self.defer(until)
+
+    def held_written(self, run: int) -> None:
+        """The message that is held back is in the open batch, as this run."""
+        assert self._unwritten is not None
+        (connection, answer, _), self._unwritten = self._unwritten, None
+        self._runs.discard(run)  # the answer to the message that is being taken does not wait for it
+        if not connection.closing:
+            answer.ticket, answer.runs = self.writer.number, {run}
+            self._awaiting[run] = connection, answer
+
+    def held_settled(self) -> None:
+        """The message that is held back need not be written: its answer may go."""
+        assert self._unwritten is not None
+        (connection, answer, _), self._unwritten = self._unwritten, None
+        self.writer.hurry()
+        answer.ticket = 0
+        self._ready[connection] = None
 
     def claim(self) -> int:
         """The ticket that an answer to the message that is being taken has to wait for, 0 for none; the caller sees to it."""

@@ -142,17 +142,19 @@ def _publish_elsewhere(connection: ClientConnection, recipients: Recipients, top
             if site.persistence.closed:
                 return False
             site.persistence.begin()
-    written = publish_one(site.mesh, recipients.mask, topic, qos, data[payload:])
-    if written is None:
+    held = publish_one(site.mesh, recipients.mask, topic, qos, data[payload:])
+    if held is None:
         return False
     connection.received += 1
     counters = connection.context.counters
     counters.publish_bytes_received += size
     if qos:
         counters.packets_sent += 1
-        connection.answer(PUBACKS[4 * number : 4 * number + 4])
-        if written:
-            site.mesh.hold_back(written)
+        answer = PUBACKS[4 * number : 4 * number + 4]
+        if held:
+            site.mesh.hold_back(held, connection, answer)
+        else:
+            connection.answer(answer)
     if connection.context.journal is not None:
         count_one(connection, recipients, size - payload)
     return True

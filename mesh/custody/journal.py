@@ -181,9 +181,15 @@ class Journal:
         )
 
     @property
-    def freed(self) -> bool:
-        """Whether an entry that was written need not be kept any more."""
-        return bool(self._gone)
+    def alone(self) -> int:
+        """The order of the only entry that is to be written, where nothing else is but positions; 0: there is none."""
+        if len(self._fresh) != 1 or self._gone or self._changed or self._pages or self._also or self._node is not None:
+            return 0
+        return next(iter(self._fresh))
+
+    def unwritten(self, order: int) -> bool:
+        """Whether an entry is still to be written."""
+        return order in self._fresh
 
     @property
     def latest(self) -> int:

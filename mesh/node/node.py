@@ -633,6 +633,11 @@ class Node:
         return self._retained.changes()
 
     @property
+    def retained_changed(self) -> bool:
+        """Whether there are `retained_changes`."""
+        return bool(self._retained.sync.changed)
+
+    @property
     def buried(self) -> int:
         """How many deletions of retained messages are remembered."""
         return self._retained.sync.buried

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 SKEWS = (0.0, 0.0, -50.0, 30.0)  # of wall clocks, seconds
 HOLD = 0.3  # seconds that a message may be held back, and that the disk may be left alone after that
+WRITTEN = 0, None, 0.0, 0  # nothing is left unwritten
 
 
 class Batch:
@@ -121,7 +122,7 @@ class Site:
         self.holds = False  # single messages are held back
         self.held_back = self.settled_early = 0  # of these, and those acknowledged before a commit
         self._orders: dict[int, Run] = {}  # of messages in custody that were written in this life
-        self._deferred = 0, 0.0  # how long the open batch is that is not sealed before a time
+        self._unwritten: tuple[int, Run | None, float, int] = WRITTEN  # see `_leave_unwritten`
 
     # ---- life
 
@@ -182,7 +183,7 @@ class Site:
             self.again += [again for run, again in self.unacknowledged.values() if run.qos == 2]
         self.unacknowledged.clear()
         self._orders.clear()
-        self._deferred = 0, 0.0
+        self._unwritten = WRITTEN
         if not self.durable:
             self.world.ledger.forgot(self)
         self.epoch = max(self.epoch, self.node.identity.epoch)
@@ -368,36 +369,48 @@ class Site:
         for mask, indexes in by_mask.items():
             names = [len(topics[i]).to_bytes(2, "big") + topics[i].encode() for i in indexes]
             run: Run = PartsBatch(names, [payloads[i] for i in indexes], qos, now)
-            asks = False
+            order = 0
             if mask and len(indexes) == 1:
                 run = Run(names[0][2:], qos, False, run.payloads, received=now)
                 alone = not self.open
                 sends = node.publish_one(mask, run.topic, qos, run.payloads[0], now) if qos < 2 else None
                 asks = alone and qos == 1 and sends is not None and self.holds and self.durable and node.single.may_ask
-                taken = self._send(node.single.asking(sends, len(run.payloads[0])) if asks else sends)
+                order = node.single.hold_back() if asks else 0
+                taken = self._send(node.single.asking(sends, len(run.payloads[0])) if order else sends)
             else:
                 taken = bool(mask) and node.publish_parts(mask, run, now) is Verdict.TAKEN
             if taken:
                 self.world.ledger.published(self, run, mask or 0, set())
                 chosen = [topics[i] for i in indexes], qos, [payloads[i] for i in indexes]
                 self._promise(run, lambda chosen=chosen: self.publish_parts(*chosen))
-                if len(indexes) == 1 and asks:
-                    self._hold_back()
+                if order:
+                    self.held_back += 1
+                    self._leave_unwritten(order, run)
             elif mask != 0:
                 for i in indexes:
                     self.publish(topics[i], qos, [payloads[i]])
         self.flush()
 
-    def _hold_back(self) -> None:
-        """The only message in the open batch waits for receipts."""
-        self.held_back += 1
-        self._write()
-        self._defer()
-
-    def _defer(self) -> None:
+    def _leave_unwritten(self, order: int = 0, run: Run | None = None) -> None:
+        """For a while nothing is written: it is one message that waits for receipts, and positions, or positions only (order 0)."""
         until, life = self.world.clock.now + HOLD, self.life
-        self._deferred = len(self.open), until
+        self._unwritten = order, run, until, len(self.open)
         self.world.clock.at(until, lambda: self._save() if life == self.life else None)
+
+    def _may_leave(self) -> bool:
+        """Whether it goes on. With its receipts the message is acknowledged."""
+        assert self.node is not None
+        order, run, until, size = self._unwritten
+        if order and not self.node.single.unwritten(order):
+            self._settled(run)
+            if len(self.open) == size:
+                self.open = Batch()  # there was nothing but its answer
+            self._leave_unwritten()
+            return self._may_leave()
+        if self.world.clock.now < until and len(self.open) == size and self.node.may_linger():
+            return True
+        self._unwritten = WRITTEN
+        return False
 
     def _promise(self, run: Run, again: Callable[[], object]) -> None:
         """The publisher is told once this is committed; else it says QoS 2 again. again: how."""
@@ -507,21 +520,20 @@ class Site:
         """Seal what is open, if nothing is being written."""
         if self.node is None:
             return
-        if self._write():
-            self._defer()
-        size, until = self._deferred
-        if self.sealed is None and self.open and (len(self.open) != size or self.world.clock.now >= until):
+        if self._may_leave():
+            return
+        self._write()
+        if self.sealed is None and self.open:
             self.sealed, self.open = self.open, Batch()
             world, life = self.world, self.life
             delay = world.chance.choice((0.0, world.chance.uniform(0, self.commit_delay))) if self.commit_delay else 0.0
             world.clock.after(delay, lambda: self._commit(life))
 
-    def _write(self) -> bool:
-        """Put what the node has to write into the open batch; whether that was idle, and a message was acknowledged by this."""
-        node, idle = self.node, len(self.open) in (0, self._deferred[0])
+    def _write(self) -> None:
+        """Put what the node has to write into the open batch."""
+        node = self.node
         assert node is not None
         records = node.records()
-        settled = False
         if records is not None:
             self.open.records.append(records)
             self.open.known = {topic: node._interests.match(topic) for topic in self.world.topics}
@@ -530,20 +542,17 @@ class Site:
             for order in records.gone:
                 run = self._orders.pop(order, None)
                 if not records.entries:  # else it may have been picked again, as one of these
-                    settled = self._settled(run) or settled
+                    self._settled(run)
         if self.durable:
             self.open.retained += node.retained_changes(self.world.clock.now)
-        return settled and idle
 
-    def _settled(self, run: Run | None) -> bool:
-        """A message is taken back from the store: whoever waits for its commit need not."""
+    def _settled(self, run: Run | None) -> None:
+        """A message need not be in the store any more: whoever waits for its commit need not."""
         if run is None or run.qos != 1 or not self.holds:
-            return False
-        found = [serial for serial, (one, _) in self.unacknowledged.items() if one.payloads == run.payloads]
-        for serial in found:
+            return
+        for serial in [serial for serial, (one, _) in self.unacknowledged.items() if one.payloads == run.payloads]:
             self.settled_early += 1
             self.acknowledge(serial)
-        return bool(found)
 
     def _commit(self, life: int) -> None:
         """The disk has done, or failed and is asked again."""

@@ -3,7 +3,7 @@
 What a broker adds to the latency of a single message, and of its acknowledgement, is the work that it does for it. The general way gathers
 receipts (`Relay.flush`), which wait for a commit at the destination, and looks at everything else that may be due. Here
 
-- an origin asks for the receipt of a message whose commit it would rather save (`asking`, `broker/mesh/hold_back.py`);
+- an origin asks for the receipt of a message that it would rather not write (`asking`, `hold_back`, `broker/mesh/hold_back.py`);
 - a destination that has stored nothing of that message gives it at once (`delivered`);
 - a relay passes that receipt on as it came (`take_receipt`), and the origin settles the message.
 
@@ -77,10 +77,18 @@ class SingleMessages:
             found.append((link, asks))
         return found
 
-    @property
-    def freed(self) -> bool:
-        """Whether the next `Node.records` take back what earlier ones had stored for other brokers."""
-        return self._core.journal is not None and self._core.journal.freed
+    def hold_back(self) -> int:
+        """Nobody but its publisher waits for the next `Node.records`, which are of one message and of positions: the order of that message;
+        0: they are of more than that."""
+        journal = self._core.journal
+        order = 0 if journal is None else journal.alone
+        if journal is not None and order:
+            journal.urgent = False
+        return order
+
+    def unwritten(self, order: int) -> bool:
+        """Whether a message that is held back lacks a receipt, and is in the next `Node.records`."""
+        return self._core.journal is not None and self._core.journal.unwritten(order)
 
     # ---- destination
 

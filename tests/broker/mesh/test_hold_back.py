@@ -258,24 +258,25 @@ class Model:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["begin", "settled", "late"]), st.floats(0, 100) | st.just(HOLD / 2)), max_size=40))
+@given(st.lists(st.tuples(st.sampled_from(["begin", "settled", "written", "company"]), st.floats(0, 100) | st.just(HOLD / 2)), max_size=40))
 def test_after_one_that_was_late_others_wait(steps: list[tuple[str, float]]) -> None:
     held, model, now, until_ = HoldBack(), Model(), 1000.0, 0.0
     for what, pause in steps:
         now += pause
-        if what == "begin" and not held.run:
+        if what == "begin" and not held.order:
             assert held.may(now) is (now >= model.free_at)
             if held.may(now):
                 held.begin(7, now)
             until_ = now + HOLD
-        elif what == "settled" and held.run:
+        elif what == "settled" and held.order:
             held.settled(now)
             if now > until_:
                 model.late(now)
             else:
                 model = Model()
-            assert not held.run
-        elif what == "late" and held.run:
-            held.late(now)
-            model.late(now)
-            assert not held.run
+            assert not held.order
+        elif what in ("written", "company") and held.order:
+            held.written(now, what == "company")
+            if what == "company" or now >= until_:
+                model.late(now)
+            assert not held.order

@@ -58,7 +58,7 @@ def test_a_receipt_goes_up_by_itself() -> None:
         sends = net.nodes[number].single.take_receipt(link, packet, net.now)
     assert sends == []
     assert net.nodes[1].custody() == (0, 0)
-    assert net.nodes[1].single.freed
+    assert not net.nodes[1].single.unwritten(2)
     assert net.nodes[1].settled(3) == net.nodes[1].position()
     assert not net.nodes[3].take()  # it is said
 
