@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +69,25 @@ def prepare(connection: sqlite3.Connection) -> None:
 def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequence[Refused] = ()) -> None:
     """Write calls as they are now, and posts that were refused, in one transaction."""
     calls = list({call.id: call for call in calls}.values())
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         _write_calls(connection, calls)
         _write_seen(connection, calls)
         facts = [fact for call in calls for fact in audit.facts_of(call)]
         audit.append(connection, [*facts, *((at, f"refused {code}", "", None) for at, _, _, code, _ in refused)])
         connection.executemany("INSERT INTO refused (at, user, client, code, what) VALUES (?, ?, ?, ?, ?)", refused)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing, and in any case no transaction is left open. On a full disk COMMIT fails, and SQLite has rolled back or has not."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _write_calls(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
@@ -190,8 +199,7 @@ def _for(connection: sqlite3.Connection, organisations: Sequence[str], found: di
 
 def erase(connection: sqlite3.Connection, service: str, now: int) -> int:
     """Take out what a service calls messages by, and its name from every call: how many calls it was in. The calls stay for the others."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         calls = [row[0] for row in connection.execute("SELECT call FROM participants WHERE service = ?", (service,))]
         for call in calls:
             (text,) = connection.execute("SELECT shown FROM calls WHERE call = ?", (call,)).fetchone()
@@ -200,10 +208,6 @@ def erase(connection: sqlite3.Connection, service: str, now: int) -> int:
         connection.execute("INSERT OR REPLACE INTO erased VALUES (?, ?)", (service, now))
         connection.execute("DELETE FROM participants WHERE service = ?", (service,))
         connection.execute("DELETE FROM identifiers WHERE service = ?", (service,))
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
     return len(calls)
 
 
@@ -222,8 +226,7 @@ def _without(value: Any, service: str) -> Any:
 
 def forget(connection: sqlite3.Connection, before: int, most: int = 10_000) -> int:
     """Take out calls that ended, and posts that were refused, before a time: how many calls. At most `most` at once."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         old = "SELECT call, session FROM calls WHERE created < ? AND ended AND ended < ? LIMIT ?"
         gone = connection.execute(old, (before, before, most)).fetchall()
         calls = [(call,) for call, _ in gone]
@@ -233,10 +236,6 @@ def forget(connection: sqlite3.Connection, before: int, most: int = 10_000) -> i
         connection.executemany(left, {(session,) for _, session in gone})
         connection.execute("DELETE FROM refused WHERE at < ?", (before,))
         audit.trim(connection, before)
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
     return len(gone)
 
 

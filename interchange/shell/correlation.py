@@ -1,7 +1,7 @@
 """Correlation in the broker's process: a thread writes the tables, another answers queries; queries from any site are put to all homes.
 
 The exchange's calls are written within a moment of their commit. What a kill loses of that is written anew at the start: the store of the
-broker knows each call for longer.
+broker knows each call for longer. What a full disk does not take is tried again until it does.
 
 A client asks at `interchange/query`. The entry says which homes have not answered: those out of reach at once, others after PATIENCE. Who
 asks for a session gets all of it from every home, if one home knows a service of the asker's organisation in it. The entry looks into its
@@ -25,6 +25,7 @@ import msgpack
 
 from ...base.log_limit import PerMinute
 from ...base.quoting import quoted
+from ...base.refusals import Refusals
 from ...mqtt.errors import UsageError
 from ..calls import unpack
 from ..correlation import tables
@@ -39,6 +40,8 @@ log = logging.getLogger("mqmesh.interchange")
 
 FILE = "correlation.db"
 SOON = 0.5  # seconds that calls are gathered before they are written
+AGAIN = 5.0  # seconds until what the disk did not take is tried again, if nothing new comes before
+MOST_UNWRITTEN = 50_000  # calls that wait for that
 SWEEP = 600.0  # seconds between two looks at what is too old
 PATIENCE = 3.0  # seconds until a home that does not answer is named
 MOST_REFUSED = 10_000  # refused posts that wait to be written
@@ -78,8 +81,10 @@ class Correlation:
         self._reading = ThreadPoolExecutor(1, "interchange-query")
         self._calls: dict[str, bytes] = {}
         self._refused: list[tables.Refused] = []
+        self._unwritten: tuple[dict[str, bytes], list[tables.Refused]] = {}, []  # of the writing thread: what the disk did not take
         self._counts = PerMinute(USERS, "")
         self._timer: asyncio.TimerHandle | None = None
+        self._warned = Refusals(log)
         self._sweeping = self._loop.call_later(SWEEP, self._sweep)
         self._asked: dict[bytes, Asked] = {}
         self._ended = False
@@ -92,10 +97,14 @@ class Correlation:
         for timer in (self._timer, self._sweeping, *(one.timer for one in self._asked.values())):
             if timer is not None:
                 timer.cancel()
-        self._write()
+        self._write(again=True)
         self._ended = True
         for pool in (self._writing, self._reading):
             pool.shutdown()
+        if late := len(self._unwritten[0]):
+            log.error(
+                "event=correlation-not-written calls=%d text=the store has those that ended lately; others are in the journal only", late
+            )
         for connection in (self._writer, self._reader):
             connection.close()
 
@@ -124,21 +133,45 @@ class Correlation:
         if self._timer is None and not self._ended:
             self._timer = self._loop.call_later(SOON, self._write)
 
-    def _write(self) -> None:
+    def _write(self, again: bool = False) -> None:
         self._timer = None
-        if (self._calls or self._refused) and not self._ended:
-            values, refused, self._calls, self._refused = list(self._calls.values()), self._refused, {}, []
-            self._writing.submit(self._written, values, refused)
+        if (self._calls or self._refused or again) and not self._ended:
+            calls, refused, self._calls, self._refused = self._calls, self._refused, {}, []
+            self._writing.submit(self._written, calls, refused)
 
-    def _written(self, values: list[bytes], refused: list[tables.Refused]) -> None:
+    def _written(self, calls: dict[str, bytes], refused: list[tables.Refused]) -> None:
+        """In the writing thread: write these and what the disk did not take before."""
+        calls, refused = self._unwritten[0] | calls, self._unwritten[1] + refused
+        self._unwritten = {}, []
+        if not calls and not refused:
+            return
         try:
-            tables.write(self._writer, [unpack(value, check=False) for value in values], refused)
+            tables.write(self._writer, [unpack(value, check=False) for value in calls.values()], refused)
+        except sqlite3.OperationalError as error:
+            late = dict(list(calls.items())[-MOST_UNWRITTEN:])
+            self._unwritten = late, refused[:MOST_REFUSED]
+            self._loop.call_soon_threadsafe(self._not_written, str(error), len(late), len(calls) - len(late))
         except (sqlite3.Error, ValueError, TypeError, KeyError, Refusal):
-            log.exception("event=correlation-not-written calls=%d", len(values))
+            log.exception("event=correlation-lost calls=%d", len(calls))
+
+    def _not_written(self, text: str, waiting: int, lost: int) -> None:
+        """The disk has not taken calls: they are tried again."""
+        more = self._warned.due(self._loop.time(), ("", "lost" if lost else ""))
+        if more is not None:
+            log.warning("event=correlation-waits calls=%d lost=%d more=%d text=%s", waiting, lost, more, text)
+        if self._timer is None and not self._ended:
+            self._timer = self._loop.call_later(AGAIN, self._write, True)
 
     def _sweep(self) -> None:
         self._sweeping = self._loop.call_later(SWEEP, self._sweep)
-        self._writing.submit(tables.forget, self._writer, self._now() - self._retention)
+        self._writing.submit(self._swept)
+
+    def _swept(self) -> None:
+        """In the writing thread: forget what is too old."""
+        try:
+            tables.forget(self._writer, self._now() - self._retention)
+        except sqlite3.Error as error:  # the next sweep does it
+            log.warning("event=correlation-not-swept text=%s", error)
 
     # What is asked
 
@@ -146,7 +179,7 @@ class Correlation:
         """Answer a query of a user who acts for these organisations. Raises Refusal."""
         if self._ended or len(self._asked) >= MOST_ASKED:
             raise Refusal(Code.UNAVAILABLE, "too many queries are being answered, or this broker ends", "ask again later")
-        self._write()  # who asks sees what was before
+        self._write(again=True)  # who asks sees what was before
         asked = Asked(organisations, question, told)
         if question.session:
             self._look([b"", organisations, question.fields(), False], partial(self._looked_here, asked))

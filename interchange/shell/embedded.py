@@ -37,7 +37,7 @@ from ..exchange import Deliver, Elsewhere, Exchange, Save, Verdict
 from ..explain import explained
 from ..faces import mqtt
 from ..identifiers import Identifiers, first_count
-from ..message import Header, Kind, Message
+from ..message import NEW, Header, Kind, Message
 from ..quota import Quota
 from ..refusals import Code, Refusal
 from ..registry.directory import DirectoryRegistry
@@ -93,6 +93,7 @@ class Interchange:
         self.faces: Faces | None = None
         self._pushing: Pushing | None = None
         self._refusals = Refusals(log, "post-refused")
+        self._full = Refusals(log)  # inboxes
         self._takers: set[str] = set()  # clients that take from inboxes
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -249,21 +250,27 @@ class Interchange:
         listens = reply.wanted()
         told: Told = partial(self._tell, reply)
         sender, has = partial(self._sender, connection.user), self._has(connection)
+        failing = self._keeping.failing  # then a refusal waits for no commit
         for payload in run.payloads:
             answer: dict[str, Any] | None
             try:
                 if (owes := self._guard.owes(connection.user, connection.client_id)) is not None:
                     raise Refusal(Code.SUSPENDED, owes)
                 message = mqtt.read(bytes(payload), properties, connection.version, sender, self.now(), has)
+                self._keeping.check_room(message.header.kind in NEW)
                 answer = self._decide_somewhere(message, told, listens)
                 refusals.append(None)
             except Refusal as refusal:
                 answer = dict(refusal.fields())
                 refusals.append(str(refusal))
                 self._note(connection, refusal, len(payload))
+                if failing and listens:
+                    reply.answer(answer)
+                    continue
             if answer is not None and listens:
                 told(answer)
-        self._keeping.need_commit()
+        if not failing or None in refusals:
+            self._keeping.need_commit()
         return refusals
 
     def _sender(self, user: str | None, said: object) -> str:
@@ -418,7 +425,8 @@ class Interchange:
         try:
             self._queues.publishers.put_inside(INBOX + service, PUBLISHER, payload, block, life)
         except Refused as refused:
-            log.warning("event=inbox-refuses service=%s text=%s", quoted(service), refused.text)
+            if (more := self._full.due(self._context.now, (service, ""))) is not None:
+                log.warning("event=inbox-refuses service=%s more=%d text=%s", quoted(service), more, refused.text)
             return False
         return True
 

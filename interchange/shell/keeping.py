@@ -18,6 +18,7 @@ import msgpack
 
 from ...broker.persistence.table import Table
 from ..identifiers import EACH
+from ..refusals import Code, Refusal
 
 if TYPE_CHECKING:
     from ...broker.persistence.commits import Persistence
@@ -61,6 +62,18 @@ class Keeping(Table):
             elif key[:1] == POSTED:
                 kept.posted[key[1:].decode()] = value
         return kept
+
+    @property
+    def failing(self) -> bool:
+        """Whether the store takes nothing now, for example because its disk is full."""
+        return self.persistence is not None and self.persistence.error is not None
+
+    def check_room(self, new: bool) -> None:
+        """What is posted now can be kept: nothing while the store fails, and nothing that begins a call (`new`) while it is full by its
+        quota; what ends calls makes room. Raises Refusal."""
+        kept = self.persistence
+        if kept is not None and (self.failing or (new and kept.quota.full)) and (text := kept.why()) is not None:
+            raise Refusal(Code.UNAVAILABLE, text, "post it again later")
 
     def put_call(self, call: str, value: bytes | None) -> None:
         """A call as it is now; None: it is forgotten."""

@@ -46,6 +46,22 @@ def test_a_call_is_there_once_as_it_was_last(home: sqlite3.Connection) -> None:
     assert whats == ["given", "ended"]
 
 
+def test_a_commit_that_fails_leaves_no_transaction_open(home: sqlite3.Connection) -> None:
+    home.executescript(
+        """
+        PRAGMA foreign_keys = ON;
+        CREATE TABLE other (call TEXT REFERENCES erased (service) DEFERRABLE INITIALLY DEFERRED);
+        CREATE TRIGGER wrong AFTER INSERT ON calls BEGIN INSERT INTO other VALUES ('is not there'); END;
+        """
+    )
+    with pytest.raises(sqlite3.IntegrityError):
+        tables.write(home, [call_of(1)])
+    assert not home.in_transaction
+    home.execute("DROP TRIGGER wrong")
+    tables.write(home, [call_of(2)])
+    assert found(home) == [call_of(2).id]
+
+
 def test_who_comes_to_a_session_later_sees_what_was_before(home: sqlite3.Connection) -> None:
     tables.write(home, [call_of(1)])
     assert found(home, "map") == []

@@ -10,6 +10,7 @@ import pytest
 from mqmesh.base.interchange import ANSWER, QUERY
 from mqmesh.broker.auth.passwords import change
 from mqmesh.interchange.correlation import tables
+from mqmesh.interchange.shell import correlation
 from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import until
 from support.interchange_http import Web
@@ -183,6 +184,31 @@ async def test_refused_posts_are_written_down(tmp_path: Path) -> None:
         assert (await shop.post("request", b"", recipient="bank/none"))["code"] == "unknown-service"
     rows = tables.connect(tmp_path / "data" / "correlation.db").execute("SELECT user, client, code FROM refused").fetchall()
     assert rows == [("shop", "shop", "unknown-service")]
+
+
+async def test_what_a_full_disk_does_not_take_is_written_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(correlation, "SOON", 0.01)
+    monkeypatch.setattr(correlation, "AGAIN", 0.01)
+    async with site_of(tmp_path) as site:
+        shop, bank = await service(site, "shop/orders"), await service(site, "bank/credit")
+        first = await exchange(shop, bank)
+        kept = site.inside._correlation
+        assert kept is not None
+        assert calls(await ask(shop)) == [first["call"]]
+        pages = kept._writer.execute("PRAGMA page_count").fetchone()[0]
+        kept._writer.execute(f"PRAGMA max_page_count = {pages}")  # as a full disk
+        told = [await exchange(shop, bank) for _ in range(60)]
+        assert (await shop.post("request", b"", recipient="bank/none"))["code"] == "unknown-service"
+        await until(lambda: any("event=correlation-waits" in one.getMessage() for one in caplog.records))
+        kept._writer.execute("PRAGMA max_page_count = 1000000")
+        reader = tables.connect(tmp_path / "data" / "correlation.db")
+        await until(lambda: reader.execute("SELECT count(*) FROM calls WHERE status = 'answered'").fetchone() == (1 + len(told),))
+        assert calls(await ask(shop, limit=100)) == [one["call"] for one in reversed([first, *told])]
+    rows = tables.connect(tmp_path / "data" / "correlation.db").execute("SELECT code FROM refused").fetchall()
+    assert rows == [("unknown-service",)]
+    assert not [one for one in caplog.records if one.exc_info]
 
 
 async def test_refused_posts_of_one_user_fill_no_disk(

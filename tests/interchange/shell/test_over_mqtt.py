@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -9,9 +10,14 @@ from pathlib import Path
 from mqmesh.base.interchange import ANSWER, ENVELOPE, INBOX, POST
 from mqmesh.base.standing import OVERDUE, Standing, Standings
 from mqmesh.broker.auth.passwords import change
+from mqmesh.broker.server import Broker
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
+from mqmesh.store.base import Kind
+from mqmesh.store.memory import MemoryStore
+from support.broker_site import until
 from support.interchange_site import SERVICES, InterchangeSite, Service
+from support.storage.failing_store import FailingStore
 
 NEW = '[services."new/one"]\nusers = ["*"]\n'
 
@@ -263,3 +269,22 @@ async def test_many_in_one_piece(tmp_path: Path) -> None:
         assert [one.packet_id for one in acks if one.reason >= 0x80] == [100, 200, 300, 400]
         assert sum("code" in json.loads(one.payload) for one in answers) == 4
         assert [int((await bank.take())[0]) for _ in range(396)] == [one for one in range(1, 401) if one % 100]
+
+
+async def test_a_store_that_takes_nothing_refuses_posts_at_once(tmp_path: Path) -> None:
+    site, store = InterchangeSite(tmp_path), FailingStore(MemoryStore())
+    site.broker = Broker(site.config, store)
+    async with site:
+        shop, other, bank = await site.service("shop/orders"), await site.service("map/ids"), await site.service("bank/credit")
+        store.fail_next(Kind.FULL, times=1000)
+        first = asyncio.create_task(shop.post("request", b"kept in the end", recipient="bank/credit"))
+        await until(lambda: site.broker.site.persistence.error is not None)
+        assert not first.done(), "what is not kept is not confirmed"
+        refused = await other.post("request", b"refused", recipient="bank/credit")
+        assert (refused["code"], refused["right"]) == ("unavailable", "post it again later")
+        assert "the broker's store refuses (full)" in refused["what"]
+        store.recover()
+        told = await first
+        body, header = await bank.take()
+        assert (body, header["call"]) == (b"kept in the end", told["call"])
+        assert "call" in await other.post("request", b"taken", recipient="bank/credit")
