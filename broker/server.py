@@ -283,14 +283,13 @@ class Broker:
             raise StartError(str(error)) from error
         self.site.queues = self.site.router.queues = queues
         queues.publish = self._publish_due
-        self.queue_topic.overview = QueueOverview(queues, self.config.name)
+        self.queue_topic.overview, self.queue_topic.accept = QueueOverview(queues, self.config.name), self._accept_own
         self.site.sessions.parted = queues.temporary.ended
         if self.config.queues is not None:
             self.queue_topic.declarations = Declarations(queues, self.config.name)
             queues.bind = Bindings(self.site, queues).bind
             for name, rules in queues.settings.rules.items():
                 queues.bind(name, rules.topics)
-            self.queue_topic.accept = self._accept_own
         if mesh is not None:
             mesh.queues = queues.sites
             self.queue_topic.elsewhere, self.queue_topic.home = queues.ask_home, queues.sites.home_name

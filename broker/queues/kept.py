@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MOST_READ = 100  # messages of one answer
 MOST_BYTES = 262_144  # of payloads in one answer; a larger message goes by itself
 MOST_DISTRIBUTED = 1000  # messages of one request
+NO_ROOM = "there is no room for more messages"
 MOST_BLOCKS = 256  # that one request looks at for what is needed
 
 
@@ -151,11 +152,7 @@ class Kept:
                     if text is None:
                         goal.put([payload], Meta(meta.publisher, properties, "", meta.group), self._queues.now(), b"", block.key.priority)
                 else:
-                    text = (
-                        None
-                        if publish(Run(to.encode("utf-8", "surrogatepass"), 1, False, [payload], properties))
-                        else "there is no room for more messages"
-                    )
+                    text = None if publish(Run(to.encode("utf-8", "surrogatepass"), 1, False, [payload], properties)) else NO_ROOM
                 if text is not None:
                     return {"queue": name, "to": to, "distributed": count, "more": block.first + index, "refused": text}
                 count += 1

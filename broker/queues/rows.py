@@ -45,6 +45,17 @@ def content(topic: bytes, properties: bytes, payload: bytes) -> Row:
     }
 
 
+def message_of(row: Row) -> tuple[bytes, bytes]:
+    """The payload and the properties that `content` has made a row of. Raises UsageError, ValueError, KeyError or TypeError: it is none."""
+    found: dict[int, Any] = {}
+    for key, (identifier, right) in EDITED.items():
+        if row[key]:
+            if not _fits(key, row[key]):
+                raise ValueError(f"{key}: give {right}")
+            found[identifier] = _value(key, row[key])
+    return bytes_of(row["payload"], "payload"), _encoded(found)
+
+
 def bytes_of(text: str, key: str) -> bytes:
     """Bytes that stand as base64. Raises UsageError."""
     try:
@@ -73,18 +84,29 @@ def changed(properties: bytes, wanted: Row) -> bytes:
             continue
         if not _fits(key, value):
             raise UsageError(f'"properties": {key}: give {right}')
-        if key == "correlation":
-            found[identifier] = bytes_of(value, key)
-        elif key == "user":
-            found[identifier] = [(name, text) for name, text in value if not name.startswith("mqmesh-")]
-        else:
-            found[identifier] = int(value) if key == "text" else value
+        found[identifier] = _value(key, value)
+        if key == "user":
+            found[identifier] = [(name, text) for name, text in found[identifier] if not name.startswith("mqmesh-")]
     try:
-        block = encode_properties(found)
-        properties_in(block)
+        return _encoded(found)
     except ValueError as error:
         raise UsageError(f'"properties": {error}') from None
+
+
+def _encoded(properties: dict[int, Any]) -> bytes:
+    """Raises ValueError: they are not as MQTT has them."""
+    block = encode_properties(properties)
+    properties_in(block)
     return block
+
+
+def _value(key: str, value: Any) -> Any:
+    """The value of a property that has a name of `content`. Raises UsageError."""
+    if key == "correlation":
+        return bytes_of(value, key)
+    if key == "user":
+        return [(name, text) for name, text in value]
+    return int(value) if key == "text" else value
 
 
 EDITED = {

@@ -12,7 +12,8 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
                                                                 {"messages": [...], "more": 101}: of the log, at an end too; all of each
     {"do": "needed", "name": "orders", "from": 1}               {"needed": {"a": {"messages": 2, "waits": [[1, 1]], "has": [[2, 2]]}}}
     {"do": "distribute", "name": "orders", "from": 1, "last": 9, "to": "some/topic"}
-                                                                {"distributed": 9, "more": null}: copies; or "to": "$queue/others"
+                                                                {"distributed": 9, "more": null}: copies; or "to": "$queue/others".
+                                                                To a topic also of a queue elsewhere, for payload readers (`copies.py`)
     {"do": "edit", "name": "orders", "position": 17, "payload": "base64", "properties": {...}}
                                                                 {"edited": 17, "position": 20}: another message in its place
     {"do": "redrive", "name": "dead", "to": "orders"}           {"redriven": 3}: dead letters go back; "position": one of them
@@ -61,6 +62,7 @@ from ..queues.kept import MOST_READ, Position
 from ..queues.log.locations import shown
 from ..queues.overview import MOST_PEEKED, Overview, Walk
 from ..queues.workflow.workflow import DO as PARENTS
+from .copies import Copies
 from .reply import Reply, work
 
 if TYPE_CHECKING:
@@ -296,6 +298,9 @@ class QueueTopic:
                 asked["payloads"] = free or may(Role.PAYLOAD_READER)
                 self.elsewhere(connection.client_id, asked, send)
                 return {}
+            if site is not None and do == "distribute" and self.elsewhere is not None and not asked["to"].startswith(PREFIX):
+                self._copy_from_elsewhere(connection, asked, free or may(Role.PAYLOAD_READER), send)
+                return {}
             if site is not None:
                 return {"error": f"queue {name!r} has its home at {site}: ask there, or have it done there (mqmesh queue {do} --at {site})"}
             if self.overview is None or (self.declarations is None and name not in self.overview.temporary):
@@ -317,6 +322,28 @@ class QueueTopic:
             return (yield from self._act(self.overview, do, asked, connection, operator))
         except UsageError as error:
             return {"error": str(error)}
+
+    def _copy_from_elsewhere(self, connection: ClientConnection, asked: Asked, payloads: bool, send: Callable[[bytes], None]) -> None:
+        """Publish copies of messages of a queue elsewhere for a client that may publish here. payloads: whether it may read them there."""
+        assert self.elsewhere is not None
+        if asked.get("dry_run"):
+            Answered(send, {"queue": asked["name"]}).go()
+            return
+        elsewhere, turns = self.elsewhere, self._context.turns
+
+        def read(request: Asked, take: Callable[[bytes], None]) -> None:
+            if not elsewhere(connection.client_id, request | {"payloads": payloads}, take):
+                raise UsageError(f"queue {asked['name']!r} has no home now: try again")
+
+        def answer(found: dict[str, Any]) -> None:
+            if "error" not in found:
+                self._note(connection, asked)
+            Answered(send, found).go()
+
+        def work(steps: Iterator[None]) -> None:
+            turns.run(connection.share, steps, f"client={quoted(connection.client_id)} work=queue-copies")
+
+        Copies(asked, read, partial(self._publish, connection), work, lambda: not connection.closing, answer).begin()
 
     def _consumes(self, connection: ClientConnection, name: str) -> bool:
         """Whether the rules let a client consume from a queue."""
@@ -410,7 +437,7 @@ class QueueTopic:
 
 def _no_topics(run: Run) -> bool:
     """Who publishes copies at a topic has to be a client here, whose rules are known."""
-    raise UsageError("to: copies go to a topic only at the home of the queue: ask there")
+    raise UsageError("to: copies go to a topic by the rules of the site where you are a client: ask that one")
 
 
 def _written(found: dict[str, Any]) -> str:
