@@ -99,29 +99,26 @@ def serve(
         paid = StandingFile(standing)
     except ConfigError as error:
         raise fail(str(error), WRONG_USE) from None
-    store = _store(database)
-    from ..directory.server import serve as run
-    from ..directory.storage.rates import Rates
+    with opened_store(database) as store:
+        from ..directory.server import serve as run
+        from ..directory.storage.rates import Rates
 
-    store.standing, store.account_limit = paid, account_limit
-    store.rates = Rates(rate, 2.0 * account_limit)
-
-    try:
-        run(
-            store,
-            host,
-            port,
-            lambda url: print(f"ready {url}", flush=True),
-            public_url=public_url,
-            certificate=cert,
-            key=key,
-            keep=keep_numbers * DAY,
-            check=_check(),
-        )
-    except OSError as error:
-        raise fail(f"cannot serve at {listen}: {why_not_listening(error)}") from error
-    finally:
-        store.close()
+        store.standing, store.account_limit = paid, account_limit
+        store.rates = Rates(rate, 2.0 * account_limit)
+        try:
+            run(
+                store,
+                host,
+                port,
+                lambda url: print(f"ready {url}", flush=True),
+                public_url=public_url,
+                certificate=cert,
+                key=key,
+                keep=keep_numbers * DAY,
+                check=_check(),
+            )
+        except OSError as error:
+            raise fail(f"cannot serve at {listen}: {why_not_listening(error)}") from error
 
 
 @app.command()
@@ -135,18 +132,16 @@ def account(
     ] = False,
 ) -> None:
     """Make an account in the database, or give it a new secret; the secret is printed once and stored as a hash."""
-    store = _store(database)
-    from ..directory.storage.accounts import add_account
-
     given = sys.stdin.readline().rstrip("\n") if from_stdin else None
     if given is not None and not 16 <= len(given) <= 1024:
         raise fail("a secret has 16 to 1024 characters", WRONG_USE)
-    try:
-        secret = add_account(store, name, organisation, given, interchange=interchange)
-    except ValueError as error:
-        raise fail(str(error), WRONG_USE) from error
-    finally:
-        store.close()
+    with opened_store(database) as store:
+        from ..directory.storage.accounts import add_account
+
+        try:
+            secret = add_account(store, name, organisation, given, interchange=interchange)
+        except ValueError as error:
+            raise fail(str(error), WRONG_USE) from error
     if given is None:
         print(secret)
 
@@ -348,7 +343,9 @@ def _check() -> Check | None:
     return check_profile
 
 
-def _store(database: str) -> Any:
+@contextmanager
+def opened_store(database: str) -> Iterator[Any]:
+    """The directory's `Store`, closed at the end. The command ends with a line where the database does not do what it should."""
     try:
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -357,9 +354,20 @@ def _store(database: str) -> Any:
     except ImportError as error:
         raise fail(f"the directory needs its extra: {install('directory')} ({error})", WRONG_USE) from error
     try:
-        return Store(database)
+        store = Store(database)
     except (SQLAlchemyError, DirectoryError, ImportError) as error:
-        raise fail(f"cannot open the database: {error}", FAILED) from error
+        raise fail(f"cannot open the database: {_line(error)}", FAILED) from error
+    try:
+        yield store
+    except (SQLAlchemyError, DirectoryError) as error:
+        raise fail(f"the database: {_line(error)}", FAILED) from error
+    finally:
+        store.close()
+
+
+def _line(error: Exception) -> str:
+    """What a database or the directory says, without what SQLAlchemy adds."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def _address(text: str) -> tuple[str, int]:

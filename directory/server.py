@@ -96,7 +96,9 @@ def _refusing(answer: Endpoint) -> Endpoint:
             return JSONResponse({"error": "E_invalidValue", "message": f"at most {LONGEST} bytes within {PATIENCE:.0f} s"}, 413)
         except DirectoryError as error:
             if error.ours:
-                log.error("event=request-failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
+                log.error(
+                    "event=request-failed method=%s path=%s error=%s text=%s", request.method, request.url.path, error.code, error.cause
+                )
             headers = {"Retry-After": "1"} if error.code == "E_busy" else None
             return JSONResponse({"error": error.code, "message": str(error)}, error.status, headers)
         except Exception:

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from ...base.plural import counted
-from ..output import FAILED, WRONG_USE, command_group, fail, note
+from ..directory import opened_store
+from ..output import WRONG_USE, command_group, fail, note
 
 app = command_group(no_args_is_help=True, help="Check the audit of the interchange: what became of hops, and who has changed services.")
 FILE = "correlation.db"
@@ -73,21 +74,10 @@ def _verify_home(data: Path, head: str | None) -> None:
 
 
 def _verify_directory(database: str) -> None:
-    try:
-        from sqlalchemy.exc import SQLAlchemyError
-
+    with opened_store(database) as store, store.reading() as records:
         from ...directory.services import verify_audit
-        from ...directory.storage.errors import DirectoryError
-        from ...directory.storage.store import Store
-    except ImportError as error:
-        raise fail(f"interchange: this needs the extra directory ({error})", WRONG_USE) from error
-    try:
-        store = Store(database)
-        with store.reading() as records:
-            rows, broken = verify_audit(records)
-        store.close()
-    except (SQLAlchemyError, DirectoryError, ImportError) as error:
-        raise fail(f"interchange: cannot open the database: {error}", FAILED) from error
+
+        rows, broken = verify_audit(records)
     if broken is not None:
         raise fail(f"interchange: {database.rpartition('@')[2]}: row {broken} is not as it was written, or is missing")
     typer.echo(f"{counted(rows, 'row')} whole")

@@ -29,11 +29,12 @@ class DirectoryError(Exception):
     """A request that is refused.
 
     code: one of CODES.
-    ours: the fault is the directory's.
+    ours: the fault is the directory's. cause: what the log says of it, and nobody who asks is told.
     """
 
-    def __init__(self, code: str, text: str, *, ours: bool = False) -> None:
+    def __init__(self, code: str, text: str, *, ours: bool = False, cause: str = "") -> None:
         super().__init__(text)
+        self.cause = cause or text
         self.code = code
         self.number, self.status = CODES[code]
         self.ours = ours

@@ -173,13 +173,19 @@ class Store:
         self._reading.dispose()
 
 
+_FULL = ("disk is full", "no space left on device")  # as SQLite and PostgreSQL say it
+
+
 @contextlib.contextmanager
 def _answers() -> Iterator[None]:
     """DirectoryError E_busy when the database does not."""
     try:
         yield
     except (OperationalError, sa.exc.TimeoutError) as error:
-        raise DirectoryError("E_busy", "the database does not answer; try again", ours=True) from error
+        cause = " ".join(str(getattr(error, "orig", None) or error).split())
+        full = any(words in cause.lower() for words in _FULL)
+        text = "the disk of the directory is full; try again when there is room" if full else "the database does not answer; try again"
+        raise DirectoryError("E_busy", text, ours=True, cause=cause) from error
 
 
 def _bring_up(connection: Connection) -> None:

@@ -38,7 +38,7 @@ def answer(store: Store, body: bytes, source: str = "") -> tuple[int, bytes]:
             done = perform(store, request, source)
         except DirectoryError as error:
             if error.ours:
-                log.error("event=request-failed operation=%s error=%s", etree.QName(request).localname, error.code)
+                log.error("event=request-failed operation=%s error=%s text=%s", etree.QName(request).localname, error.code, error.cause)
             raise
         text = _envelope(done)
         if len(text) > LARGEST:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support import command
 from support.services import PATIENCE
+from support.storage.disks import fill, mounted
 
 RING = Path(__file__).parents[2] / "topologies" / "ring-of-five.toml"
 
@@ -89,3 +90,29 @@ def test_a_mistake_is_named(arguments: tuple[str, ...], says: str) -> None:
     assert done.returncode == 2
     assert says in done.stderr.decode()
     assert b"Traceback" not in done.stderr
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with mounted(tmp_path / "disk", 4) as disk:
+        database = f"sqlite:///{disk / 'd.db'}"
+        account = ("directory", "account", "plant-a", "--organisation", "acme", "--database", database)
+        made = command.run(*account)
+        server = command.start("directory", "serve", "--listen", "127.0.0.1:0", "--database", database, stderr=log)
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[1]
+        env = os.environ | {"MQMESH_DIRECTORY_SECRET": made.stdout.decode().strip()}
+        importing = ("directory", "import", RING, "--account", "plant-a", "--url", url)
+        with pytest.raises(OSError, match="No space left"):
+            fill(disk / "fill")
+        done = command.run(*importing, env=env)
+        assert done.returncode == 1
+        assert b"the disk of the directory is full; try again when there is room\n" in done.stderr
+        assert "text=database or disk is full" in log.read_text()
+        done = command.run(*account)
+        assert done.returncode == 1
+        assert done.stderr == b"mqmesh: the database: the disk of the directory is full; try again when there is room\n"
+        (disk / "fill").unlink()
+        assert command.run(*importing, env=env).returncode == 0, "it goes on by itself"
+        server.terminate()
+        server.wait()
