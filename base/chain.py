@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring
+_PLAIN: dict[type, Callable[[Any], str]] = {int: str, str: _quoted, type(None): lambda _: "null"}
+
+
+def _written(row: Sequence[object]) -> str:
+    """A row as JSON; the encoder takes three times as long for rows as short as these."""
+    try:
+        return f"[{','.join([_PLAIN[type(one)](one) for one in row])}]"
+    except KeyError:
+        return _encoded(list(row))
 
 
 def digest_of(before: str, row: Sequence[object]) -> str:
     """The digest of a row of plain values. before: the digest of the row before it; empty: it is the first."""
-    return hashlib.sha256(f"{before}\n{_written(list(row))}".encode()).hexdigest()
+    return hashlib.sha256(f"{before}\n{_written(row)}".encode()).hexdigest()
 
 
 def first_broken(rows: Iterable[tuple[int, Sequence[object], str]], number: int = 0, digest: str = "") -> int | None:

@@ -59,8 +59,7 @@ class Step(msgspec.Struct, frozen=True):
     revision: int = 0
 
 
-@dataclass(slots=True)
-class Hop:
+class Hop(msgspec.Struct, gc=False):
     """One delivery. given, ended: milliseconds since 1970; 0: not yet. acknowledged: the service has said that it has it.
 
     kind: of the message. size: bytes of its parts, as the service sees them.

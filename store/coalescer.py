@@ -167,8 +167,15 @@ class Coalescer:
             self._release(run)
 
     def put_value(self, table: str, key: bytes, value: bytes) -> None:
-        """Set a value, see `Batch.put_value`."""
-        self.open.put_value(table, key, value)
+        """Set a value, see `Batch.put_value`; what that does is done here, without calls."""
+        batch = self.open
+        changes = batch.values.get(table)
+        if changes is None:
+            changes = batch.values[table] = {}
+        elif key in changes:
+            batch.size -= VALUE_WEIGHT + len(key) + len(changes[key] or b"")
+        changes[key] = value
+        batch.size += VALUE_WEIGHT + len(key) + len(value)
         self.note_value(table, key, value)
 
     def note_value(self, table: str, key: bytes, value: bytes) -> None:

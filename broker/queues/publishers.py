@@ -134,9 +134,11 @@ class Publishers:
             return
         if self._answers.persistence is not None and self._answers.persistence.closed:
             raise Refused(Reason.QUOTA_EXCEEDED, STORE_CLOSED)
-        payloads = [payload]
-        self._check_room(queue, How(block), payloads, False)
-        self._sites.arrivals.keep(PutPost(self._sites.parcels.next(), name, publisher, "", block, expiry, payloads))
+        size = len(payload)
+        text = self._store.of(queue).full or queue.refusal(1, size) or self._upkeep.no_room(size + len(block) + META_WEIGHT)
+        if text is not None:
+            raise Refused(Reason.QUOTA_EXCEEDED, text)
+        self._sites.arrivals.keep(PutPost(self._sites.parcels.next(), name, publisher, "", block, expiry, [payload]))
 
     def put_parcel(self, post: PutPost) -> Gate | None:
         """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""

@@ -151,8 +151,14 @@ def written(message: Message, as_json: bool) -> tuple[bytes, bytes]:
         block += REPLY + write_string(header.hop, "Correlation Data")
     if long:
         pairs = [(name, value) for name, value in pairs if len(value) <= LONGEST]
-    said = [_said_often(name, value) if name in OFTEN else _name_of(name) + write_string(value, "User Property") for name, value in pairs]
-    return payload, block + b"".join(said)
+    parts = [block]
+    for name, value in pairs:
+        if name in OFTEN:
+            parts.append(_said_often(name, value))
+        else:
+            data = value.encode()  # the texts of a header have neither halves of surrogate pairs nor U+0000
+            parts += (_name_of(name), len(data).to_bytes(2, "big"), data)
+    return payload, b"".join(parts)
 
 
 @lru_cache(4096)
