@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
 VALUE_PAGE = 100  # values and runs may be large
 ROWS = 1024  # of one statement, at most; times 11 columns stays below SQLite's limit of 32,766 parameters
+TERMS = 256  # of one condition: below SQLite's limit of 1,000
 FEW = 8  # numbers that are not worth a statement of their own
 
 SCHEMA = (
@@ -438,7 +439,7 @@ def _apply(connection: sqlite3.Connection, batch: Batch) -> None:
     put = [(table, key, value, value_checksum(table, key, value)) for table, key, value in values if value is not None]
     _each(connection, 'INSERT OR REPLACE INTO "values" VALUES', "(?,?,?,?)", put)
     gone = [change[:2] for change in values if change[2] is None]
-    _each(connection, 'DELETE FROM "values" WHERE ("table", key) IN (VALUES', "(?,?)", gone)
+    _delete_each(connection, 'DELETE FROM "values" WHERE', '("table" = ? AND key = ?)', gone)
 
 
 def _delete_deliveries(connection: sqlite3.Connection, batch: Batch) -> None:
@@ -448,7 +449,7 @@ def _delete_deliveries(connection: sqlite3.Connection, batch: Batch) -> None:
             connection.execute('DELETE FROM deliveries WHERE recipient = ? AND "order" BETWEEN ? AND ?', (recipient, *span))
         else:
             pairs += [(recipient, order) for order in gone]
-    _each(connection, 'DELETE FROM deliveries WHERE (recipient, "order") IN (VALUES', "(?,?)", pairs)
+    _delete_each(connection, "DELETE FROM deliveries WHERE", '(recipient = ? AND "order" = ?)', pairs)
 
 
 def _delete_runs(connection: sqlite3.Connection, runs: Collection[int]) -> None:
@@ -458,19 +459,26 @@ def _delete_runs(connection: sqlite3.Connection, runs: Collection[int]) -> None:
         _each(connection, "DELETE FROM runs WHERE id IN (", "?", [(run,) for run in runs])
 
 
-def _each(connection: sqlite3.Connection, head: str, row: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _delete_each(connection: sqlite3.Connection, head: str, row: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Delete rows by their keys. With `IN (VALUES ...)` SQLite would read the whole table; with OR it looks each up in the index."""
+    _each(connection, head, row, rows, " OR ", TERMS)
+
+
+def _each(
+    connection: sqlite3.Connection, head: str, row: str, rows: Sequence[tuple[Any, ...]], between: str = ",", most: int = ROWS
+) -> None:
     """Run a statement that ends in a list of rows, for as many of them at once as may be."""
-    for i in range(0, len(rows), ROWS):
-        part = rows[i : i + ROWS]
+    for i in range(0, len(rows), most):
+        part = rows[i : i + most]
         wanted = _rounded(len(part))
         values = list(chain.from_iterable(part))
         values += part[-1] * (wanted - len(part))
-        connection.execute(_statement(head, row, wanted), values)
+        connection.execute(_statement(head, row, wanted, between), values)
 
 
 @lru_cache(maxsize=1024)
-def _statement(head: str, row: str, rows: int) -> str:
-    return f"{head} {','.join([row] * rows)}{')' if head.count('(') > head.count(')') else ''}"
+def _statement(head: str, row: str, rows: int, between: str) -> str:
+    return f"{head} {between.join([row] * rows)}{')' if head.count('(') > head.count(')') else ''}"
 
 
 @lru_cache(maxsize=ROWS)
