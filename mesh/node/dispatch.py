@@ -156,6 +156,28 @@ class Dispatch:
         self.custody.put(entry)
         self._enqueue(entry)
 
+    def accept_one(self, mask: int, run: Batch, time: int) -> int:
+        """`accept` for one plain message of QoS 1 whose frames its caller sends, as each destination may have it now: its sequence.
+
+        0: nothing was done, some destination may not.
+        """
+        entry, to = self.entry(run, mask, (), time), []
+        if not self.custody.fits(1, entry.size, mask):
+            return 0
+        for number in numbers(mask):
+            d = self.custody.destinations.get(number)
+            if d is None or d.waiting or d.zone is not None or not self._may_send(d):
+                return 0
+            to.append(d)
+        self._sequence = entry.first
+        self.custody.put(entry)
+        for d in to:
+            d.add(entry)
+            if not d.flight:
+                d.moved = self._core.now
+            d.sending(entry, 1)
+        return entry.first
+
     def _enqueue(self, entry: Entry) -> None:
         now: list[Destination] = []
         held = self._core.journal is not None and self._core.journal.held(entry)

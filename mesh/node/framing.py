@@ -31,7 +31,7 @@ class Framer:
         self._core = core
         self._tree = tree
         self._templates: dict[tuple[object, ...], Template] = {}
-        self._fronts: dict[tuple[bytes, int, int], list[tuple[LinkEnd, bytes]]] = {}  # (topic, share, length of the payload)
+        self._fronts: dict[tuple[bytes, int, int, int], list[tuple[LinkEnd, bytes]]] = {}  # (topic, QoS, share, length of the payload)
         self._generation = 0  # of what these rest on
 
     def stale(self) -> None:
@@ -102,8 +102,8 @@ class Framer:
             if passage is not None and core.tap is not None:
                 core.tap.forwarded(passage, end.peer.number)
 
-    def fronts(self, topic: bytes, share: int, length: int) -> list[tuple[LinkEnd, bytes]] | None:
-        """For single messages of QoS 0: each link that leads to a broker of the share, and the frame up to its visited bits.
+    def fronts(self, topic: bytes, qos: int, share: int, length: int) -> list[tuple[LinkEnd, bytes]] | None:
+        """For single messages: each link that leads to a broker of the share, and the frame up to its visited bits.
 
         length: of the payload. None: some broker is not reached, or a link does not take it as it is.
         """
@@ -111,23 +111,23 @@ class Framer:
         if self._generation != core.generation:
             self._fronts.clear()
             self._generation = core.generation
-        known = self._fronts.get((topic, share, length))
+        known = self._fronts.get((topic, qos, share, length))
         if known is None:
             if len(self._fronts) >= TEMPLATES:
                 self._fronts.clear()
-            known = self._fronts[topic, share, length] = self._new_fronts(topic, share, length)
+            known = self._fronts[topic, qos, share, length] = self._new_fronts(topic, qos, share, length)
         for end, _ in known:
             if end.full:
                 return None
         return known or None
 
-    def _new_fronts(self, topic: bytes, share: int, length: int) -> list[tuple[LinkEnd, bytes]]:
+    def _new_fronts(self, topic: bytes, qos: int, share: int, length: int) -> list[tuple[LinkEnd, bytes]]:
         core, tree = self._core, self._tree
         ends = [(core.links[link], share & mask) for link, mask in tree.branches if share & mask]
         if share & ~tree.reach or length > EASY_PAYLOAD or any(end.gate is not None for end, _ in ends):
             return []
         width = self._tree.width(share)
-        head = encode_head(0, core.number, core.identity.epoch, tree.number, width)
+        head = encode_head(qos, core.number, core.identity.epoch, tree.number, width)
         template = Template(topic, head, width, PLAIN_REST, b"", length)
         return [(end, template.front(bits_for(part, width))) for end, part in ends]
 

@@ -47,7 +47,7 @@ from ..wire.identity import Identity
 from ..wire.keys import Keys
 from ..wire.policy import Policy, PolicyFilter
 from ..wire.visited import mask_of, numbers
-from .actions import Action, Deliver, FiltersChanged, Held, LinkInfo, Member, MeshRoute, Send, Verdict
+from .actions import Action, Deliver, FiltersChanged, Held, LinkInfo, Member, MeshRoute, Verdict
 from .core import Core, Counters, MeshConfig, Tap
 from .dispatch import Dispatch
 from .framing import Framer
@@ -437,15 +437,10 @@ class Node:
         if core.config.mode == "flood":
             return None
         core.now = now
-        if not qos:
-            return self._origin.publish_one(mask, topic, payload)
-        if self._origin.publish_parts(mask, Run(topic, qos, False, [payload], received=now)) is not Verdict.TAKEN:
-            core.stirred = True
-            return None
-        actions = self._taken()
-        core.actions = [action for action in actions if not isinstance(action, Send)]  # a policy may have let others go
-        core.stirred = core.stirred or bool(core.actions) or self._dispatch.wants_flush
-        return [(action.link, action.data) for action in actions if isinstance(action, Send)]
+        sends = self._origin.publish_one(mask, topic, qos, payload)
+        if qos:
+            core.stirred = core.stirred or bool(core.actions) or self._dispatch.wants_flush
+        return sends
 
     def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None) -> Verdict:
         """Send a message to other brokers themselves: each gets it once, as a `PeerMessage`, in order with all else from here.

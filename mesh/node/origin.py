@@ -12,12 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.batch import Batch
+from ...mqtt.batch.run import Run
 from ..custody.custody import Admission, size_of
 from ..view.linkstate import LinkStates
 from ..wire.batch import PLAIN_REST
 from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
 from ..wire.visited import width_for
-from .actions import MeshRoute, Verdict
+from .actions import MeshRoute, Send, Verdict
 from .core import Core
 from .dispatch import Dispatch
 from .framing import Framer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..view.zones import Zones
 
+    Sends = list[tuple[int, bytes | bytearray]]  # (link, frame)
 
 VERDICTS = {Admission.LATER: Verdict.FULL, Admission.NEVER: Verdict.REFUSED}
 
@@ -108,17 +110,38 @@ class Origin:
         self._publish0(run, mask, ())
         return Verdict.TAKEN
 
-    def publish_one(self, mask: int, topic: bytes, payload: bytes) -> list[tuple[int, bytes]] | None:
-        """A message of QoS 0 by itself, see `Node.publish_one`."""
-        fronts = self._frames.fronts(topic, mask, len(payload))
+    def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
+        """A message by itself, see `Node.publish_one`."""
+        sends = self._send_one(mask, topic, qos, payload)
+        if sends is not None or not qos:
+            return sends
+        core = self._core
+        if self.publish_parts(mask, Run(topic, qos, False, [payload], received=core.now)) is not Verdict.TAKEN:
+            core.stirred = True
+            return None
+        sends = [(action.link, action.data) for action in core.actions if isinstance(action, Send)]
+        core.actions = [action for action in core.actions if not isinstance(action, Send)]  # a policy may have let others go
+        return sends
+
+    def _send_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
+        """A message that each destination may have now, and all links take as it is. It does all that the general way does, or nothing."""
+        fronts = self._frames.fronts(topic, qos, mask, len(payload))
         if fronts is None:
             return None
-        self._sequence0 += 1
         core = self._core
+        time = core.wall_ms()
+        if not qos:
+            sequence = self._sequence0 = self._sequence0 + 1
+        elif core.tap is not None and core.tap.wants(topic):
+            return None
+        else:
+            sequence = self._dispatch.accept_one(mask, Run(topic, qos, False, [payload], received=core.now), time)
+            if not sequence:
+                return None
         core.counters.published += 1
         for end, _ in fronts:
             end.sent += 1
-        tail = core.wall_ms().to_bytes(6, "big") + PLAIN_REST + self._sequence0.to_bytes(8, "big") + payload
+        tail = time.to_bytes(6, "big") + PLAIN_REST + sequence.to_bytes(8, "big") + payload
         return [(end.id, front + tail) for end, front in fronts]
 
     def publish_flood(self, route: MeshRoute, run: Batch, local_groups: frozenset[Share] | None, keep: bool = True) -> Verdict:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mqmesh.mesh.node.actions import Deliver, Send
+from mqmesh.mesh.node.framing import Framer
 from mqmesh.mesh.wire.control import Receipt, decode, encode
 from mqmesh.mesh.wire.identity import CAPABILITIES, RECEIPTS
 from mqmesh.mqtt.errors import PeerError
@@ -99,6 +102,62 @@ def test_nobody_is_asked_in_a_tree_with_a_broker_of_the_last_release(older: int)
     token = bring(net, b"1")
     assert net.nodes[1].single.may_ask is (older == 1)
     assert net.nodes[3].single.delivered(token, net.now, False) is None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_single_message_goes_as_the_general_way_sends_it(monkeypatch: pytest.MonkeyPatch, apart: bool) -> None:
+    """Frames, custody, records and counters. apart: it is for brokers behind two links."""
+    found = []
+    for direct in (True, False):
+        net = chain()
+        net.nodes[2].subscribe("t", None, 1, 0.0)
+        if apart:
+            net.add(4).subscribe("t", None, 1, 0.0)
+            net.link(1, 4)
+        net.hold = False
+        net.settle()
+        node = net.nodes[1]
+        net.publish(1, "t", payloads=[b"joins"])
+        net.settle()
+        route = node.route(b"t")
+        assert route is not None
+        assert route.mask == (0b11100 if apart else 0b1100)
+        while node.take():
+            pass
+        if not direct:
+            monkeypatch.setattr(Framer, "fronts", lambda *_: None)
+        with mock.patch.object(Framer, "send", autospec=True, side_effect=Framer.send) as general:
+            sends = [node.publish_one(route.mask, b"t", 1, payload, net.now) for payload in (b"1", b"", b"x" * 300)]
+        assert general.call_count == (0 if direct else 3)
+        assert node.single.may_ask
+        destinations = [(d.number, d.reached, d.sent, d.flight_bytes, d.moved) for d in node._dispatch.custody.destinations.values()]
+        records = node.records()
+        assert records is not None
+        entries = [(order, run.topic, run.payloads, run.received, extra) for order, run, extra in records.entries]
+        found.append(([dict(one) for one in sends], destinations, entries, records.values, node.held(), node.counters, node.stirred))
+    assert found[0] == found[1]
+
+
+def test_a_message_that_one_of_its_destinations_may_not_have_yet_goes_the_general_way() -> None:
+    net = chain()
+    net.nodes[2].subscribe("t", None, 1, 0.0)
+    net.settle()
+    route = net.nodes[1].route(b"t")
+    assert route is not None
+    net.nodes[1]._dispatch.custody.destinations[3].credit_bytes = 0
+    sent = []
+    for payload in (b"1", b"2"):  # one may always be under way
+        sends = net.nodes[1].publish_one(route.mask, b"t", 1, payload, net.now)
+        assert sends is not None
+        sent += sends
+    assert [link for link, _ in sent] == [1, 1]
+    assert [len(net.nodes[1]._dispatch.custody.destinations[number].flight) for number in (2, 3)] == [2, 1]
+    assert not net.nodes[1].single.may_ask
+    net.hold = False
+    for link, frame in sent:
+        net.nodes[2].receive(link, bytes(frame), net.now)
+    net.settle()
+    assert net.got(2)[-2:] == net.got(3)[-2:] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("length", [0, 1, 300])
