@@ -7,7 +7,7 @@ written again after a kill. Rows that are older than the retention go, and the d
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...base.chain import digest_of, first_broken
@@ -43,11 +43,11 @@ def facts_of(call: Call) -> Iterator[Fact]:
                 yield at, what, call.id, hop.id
 
 
-def append(connection: sqlite3.Connection, facts: Iterable[Fact]) -> None:
-    """Write facts that are not there yet; in the transaction that is open."""
+def append(connection: sqlite3.Connection, facts: Iterable[Fact], fresh: Collection[str] = ()) -> None:
+    """Write facts that are not there yet; in the transaction that is open. fresh: calls of which nothing is there."""
     wanted = list(facts)
     known: set[tuple[str | None, str]] = set()
-    for hops in batched(sorted({hop for _, _, _, hop in wanted if hop is not None}), AT_ONCE):
+    for hops in batched(sorted({hop for _, _, call, hop in wanted if hop is not None and call not in fresh}), AT_ONCE):
         known.update(connection.execute(f"SELECT hop, what FROM audit WHERE hop IN ({', '.join('?' * len(hops))})", hops))
     number, digest = _head(connection)
     rows = []

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,14 +66,18 @@ def prepare(connection: sqlite3.Connection) -> None:
     connection.executescript(_TABLES + audit.TABLES)
 
 
-def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequence[Refused] = ()) -> None:
-    """Write calls as they are now, and posts that were refused, in one transaction."""
+def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequence[Refused] = (), since: str = "") -> None:
+    """Write calls as they are now, and posts that were refused, in one transaction.
+
+    since: the highest identifier of a call that was written; empty: it is not known. Nothing of later calls is looked for.
+    """
     calls = list({call.id: call for call in calls}.values())
     with _transaction(connection):
         _write_calls(connection, calls)
-        _write_seen(connection, calls)
+        fresh = {call.id for call in calls if since and call.id > since}
+        _write_seen(connection, calls, fresh)
         facts = [fact for call in calls for fact in audit.facts_of(call)]
-        audit.append(connection, [*facts, *((at, f"refused {code}", "", None) for at, _, _, code, _ in refused)])
+        audit.append(connection, [*facts, *((at, f"refused {code}", "", None) for at, _, _, code, _ in refused)], fresh)
         connection.executemany("INSERT INTO refused (at, user, client, code, what) VALUES (?, ?, ?, ?, ?)", refused)
 
 
@@ -111,10 +115,14 @@ def _write_calls(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
     connection.executemany("INSERT OR IGNORE INTO identifiers VALUES (?, ?, ?, ?, ?)", names)
 
 
-def _write_seen(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
-    """Who may look at calls: every organisation that takes part in a call of the same session. A new one sees the earlier calls too."""
+def _write_seen(connection: sqlite3.Connection, calls: Sequence[Call], fresh: Collection[str]) -> None:
+    """Who may look at calls: every organisation that takes part in a call of the same session. A new one sees the earlier calls too.
+
+    fresh: calls of which nothing is there.
+    """
     known: dict[str, set[str]] = {call.session: set() for call in calls}
-    for sessions in audit.batched(list(known), audit.AT_ONCE):
+    begun = {call.session for call in calls if call.id in fresh and _begins(call)}
+    for sessions in audit.batched([session for session in known if session not in begun], audit.AT_ONCE):
         asked = f"SELECT session, organisation FROM members WHERE session IN ({_marks(sessions)})"
         for session, organisation in connection.execute(asked, sessions):
             known[session].add(organisation)
@@ -130,6 +138,11 @@ def _write_seen(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
     connection.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", seen)
     of_session = "INSERT OR IGNORE INTO seen SELECT ?, created, call FROM calls WHERE session = ?"
     connection.executemany(of_session, [(organisation, session) for session, organisation in fresh if session in before])
+
+
+def _begins(call: Call) -> bool:
+    """Whether a session began with a call: it was issued after the call, by the same home."""
+    return call.session[:4] == call.id[:4] and call.session[:16] > call.id
 
 
 def takes_part(connection: sqlite3.Connection, organisations: Sequence[str], session: str) -> bool:

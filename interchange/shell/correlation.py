@@ -80,6 +80,7 @@ class Correlation:
         self._writing = ThreadPoolExecutor(1, "interchange-correlation")
         self._reading = ThreadPoolExecutor(1, "interchange-query")
         self._calls: dict[str, bytes] = {}
+        self._since, self._sure = "", False  # the highest call that was written; whether the last transaction was: of the writing thread
         self._refused: list[tables.Refused] = []
         self._unwritten: tuple[dict[str, bytes], list[tables.Refused]] = {}, []  # of the writing thread: what the disk did not take
         self._counts = PerMinute(USERS, "")
@@ -145,8 +146,10 @@ class Correlation:
         self._unwritten = {}, []
         if not calls and not refused:
             return
+        since, self._sure = self._since if self._sure else "", False
         try:
-            tables.write(self._writer, [unpack(value, check=False) for value in calls.values()], refused)
+            tables.write(self._writer, [unpack(value, check=False) for value in calls.values()], refused, since)
+            self._since, self._sure = max([self._since, *calls]), True
         except sqlite3.OperationalError as error:
             late = dict(list(calls.items())[-MOST_UNWRITTEN:])
             self._unwritten = late, refused[:MOST_REFUSED]

@@ -46,6 +46,25 @@ def test_a_call_is_there_once_as_it_was_last(home: sqlite3.Connection) -> None:
     assert whats == ["given", "ended"]
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_later_calls_are_written_as_without_what_is_known_of_earlier_ones(home: sqlite3.Connection, known: bool) -> None:
+    """Also those whose session began with them, and earlier ones that have changed."""
+    own = call_of(5, State.OUT)
+    own.session = f"{6:016x}" + "f" * 16
+    later = call_of(7, recipient="map/ids")
+    later.session = own.session
+    done = call_of(5)
+    done.session = own.session
+    tables.write(home, [call_of(1), call_of(3, State.OUT)])
+    tables.write(home, [call_of(3), own], since=call_of(3).id if known else "")
+    tables.write(home, [done, call_of(6), later], since=own.id if known else "")
+    assert found(home, "map") == [later.id, done.id]
+    assert found(home, "bank") == [later.id, call_of(6).id, done.id, call_of(3).id, call_of(1).id]
+    rows = home.execute("SELECT call, what FROM audit ORDER BY call, number").fetchall()
+    assert rows == [(call_of(one).id, what) for one in (1, 3, 5, 6, 7) for what in ("given", "ended")]
+    assert audit.verify(home).broken is None
+
+
 def test_a_commit_that_fails_leaves_no_transaction_open(home: sqlite3.Connection) -> None:
     home.executescript(
         """
