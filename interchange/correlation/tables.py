@@ -122,7 +122,7 @@ def _write_seen(connection: sqlite3.Connection, calls: Sequence[Call], fresh: Co
     """
     known: dict[str, set[str]] = {call.session: set() for call in calls}
     begun = {call.session for call in calls if call.id in fresh and _begins(call)}
-    for sessions in audit.batched([session for session in known if session not in begun], audit.AT_ONCE):
+    for sessions in audit.batched([one for one in known if one not in begun], audit.AT_ONCE):
         asked = f"SELECT session, organisation FROM members WHERE session IN ({_marks(sessions)})"
         for session, organisation in connection.execute(asked, sessions):
             known[session].add(organisation)

@@ -19,7 +19,8 @@ ANSWER = [("sender", "bank/credit")]
 
 def read(pairs: list[tuple[str, str]], now: int = NOW, sender: str = "", **found: Any) -> Message:
     """What is read of user properties, and of other ones by their names."""
-    block = encode_properties({Property[name]: value for name, value in found.items()} | {Property.USER_PROPERTY: pairs})
+    properties: dict[int, Any] = {Property[name]: value for name, value in found.items()}
+    block = encode_properties(properties | {Property.USER_PROPERTY: pairs})
     data = encode_length(len(block)) + block
     return mqtt.read(b"body", publish_properties(data, 0, len(data)), 5, lambda said: sender or str(said), now)
 
@@ -41,7 +42,8 @@ def test_each_message_has_its_own_expiry() -> None:
 
 def test_what_is_wrong_is_refused_whatever_was_read_before() -> None:
     read(ANSWER, CORRELATION_DATA=b"0" * 16)
-    for pairs, more in ((ANSWER, {"MESSAGE_EXPIRY_INTERVAL": 5}), ([*ANSWER, ("number", "1"), ("number", "2")], {})):
+    expires: dict[str, Any] = {"MESSAGE_EXPIRY_INTERVAL": 5}
+    for pairs, more in ((ANSWER, expires), ([*ANSWER, ("number", "1"), ("number", "2")], {})):
         for _ in range(2):
             with pytest.raises(Refusal) as caught:
                 read(pairs, CORRELATION_DATA=b"0" * 16, **more)
