@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from ..core.blocks import Block
+from ..core.blocks import Block, Meta
 from ..core.stock import Move
 
 Runs = list[tuple[int, int]]
@@ -33,18 +33,17 @@ def rest_of(block: Block, runs: Runs) -> Block:
 
 
 def spread(rest: Block, count: int, runs: Runs) -> Block:
-    """The whole block of so many messages again; those that are not left have no bytes."""
+    """The whole block of so many messages again; those that are not left have no bytes, and nothing was said of them: no handle either."""
     block = Block(rest.key, rest.at)
     block.first, block.count, block.payloads = rest.first, count, None
-    block.metas, block.grouped, block.size = rest.metas, rest.grouped, rest.size
+    block.metas, block.grouped, block.size = [*rest.metas, Meta()], rest.grouped, rest.size
     block.lengths = array("I", bytes(4 * count))
-    if rest.which is not None:
-        block.which = array("I", bytes(4 * count))
+    block.which = array("I", [len(rest.metas)]) * count
+    of_rest = rest.which if rest.which is not None else array("I", bytes(4 * rest.count))
     at = 0
     for start, length in runs:
         block.lengths[start : start + length] = rest.lengths[at : at + length]
-        if rest.which is not None and block.which is not None:
-            block.which[start : start + length] = rest.which[at : at + length]
+        block.which[start : start + length] = of_rest[at : at + length]
         at += length
     return block
 

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from mqmesh.broker.queues.committer import Committer
-from mqmesh.broker.queues.core.blocks import OPEN_BYTES, Block, Meta
+from mqmesh.broker.queues.core.blocks import OPEN_BYTES, Block, Key, Meta
 from mqmesh.broker.queues.core.plan import plan_of
 from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
@@ -325,6 +325,29 @@ def test_a_long_backlog_does_not_hold_what_is_done(tmp_path: Path) -> None:
         largest = max(largest, size_of(tmp_path))
     assert largest < 6 * 60_000
     assert len(waiting(store)) == 100
+
+
+@pytest.mark.parametrize("metas", [[Meta("shop", handle="h-0")], [Meta("shop", handle="h-0"), Meta("shop"), Meta("shop", handle="h-2")]])
+def test_nothing_is_said_of_messages_that_are_not_carried(tmp_path: Path, metas: list[Meta]) -> None:
+    """A repeat of a handle was answered with the position of another message of its block."""
+    store = opened(tmp_path, segment_bytes=2000)
+    queue = store.queue("orders", Rules())
+    block, _ = queue.put_each(Key(), [b"0"], metas[:1], 1)
+    queue.put_each(Key(), [b"1", b"2"], metas[1:] or [Meta("shop")], 1)
+    assert block.count == 3
+    commit(store)
+    member = queue.join("a")
+    (one,) = queue.take(member, 3, 1)
+    queue.settle(member, one.part, 1, 2, Subscriber.DONE, 1)
+    for _ in range(5):
+        work(store, queue, b"%0900d" % 0)
+    carry(store)
+    store.close()
+    again = opened(tmp_path)
+    found = again.queues["orders"].blocks[block.first]
+    assert [found.meta(at).handle for at in range(found.count)] == ["h-0", "", ""]
+    assert list(waiting(again)) == [block.first]
+    assert waiting(again)[block.first][2:4] == (b"0", metas[0])
 
 
 def test_a_full_disk_while_carrying_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
