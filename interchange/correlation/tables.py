@@ -127,17 +127,17 @@ def _write_seen(connection: sqlite3.Connection, calls: Sequence[Call], fresh: Co
         for session, organisation in connection.execute(asked, sessions):
             known[session].add(organisation)
     before = {session for session, organisations in known.items() if organisations}
-    fresh = []
+    joined = []
     for call in calls:
         members = known[call.session]
         new = {service.partition("/")[0] for service in call.services} - members
         members |= new
-        fresh += [(call.session, organisation) for organisation in sorted(new)]
-    connection.executemany("INSERT OR IGNORE INTO members VALUES (?, ?)", fresh)
+        joined += [(call.session, organisation) for organisation in sorted(new)]
+    connection.executemany("INSERT OR IGNORE INTO members VALUES (?, ?)", joined)
     seen = [(organisation, call.created, call.id) for call in calls for organisation in sorted(known[call.session])]
     connection.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", seen)
     of_session = "INSERT OR IGNORE INTO seen SELECT ?, created, call FROM calls WHERE session = ?"
-    connection.executemany(of_session, [(organisation, session) for session, organisation in fresh if session in before])
+    connection.executemany(of_session, [(organisation, session) for session, organisation in joined if session in before])
 
 
 def _begins(call: Call) -> bool:
