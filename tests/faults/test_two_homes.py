@@ -268,3 +268,35 @@ def test_the_database_is_killed(sites: Sites) -> None:
         sites.database.start()
         load.more()
     load.end()
+
+
+def subscribers(port: int) -> set[str]:
+    """Of the queue, as the broker says that is its home."""
+    client = RawClient(port)
+    client.send(Connect("looks", 5, True, 0), Subscribe(1, [Subscription("$mqmesh/queues/answer", 0)]))
+    client.expect(Connack)
+    client.expect(Suback)
+    client.send(Publish("$mqmesh/queues", json.dumps({"do": "show", "name": "orders"}).encode()))
+    answer = json.loads(client.expect(Publish).payload)
+    client.close()
+    return {one["name"] for one in answer["queue"]["members"] if one["subscriber"]} if "queue" in answer else set()
+
+
+def test_clients_of_a_killed_home_are_subscribers_until_it_is_back(sites: Sites) -> None:
+    token, home = sites.lease()
+    members = {}
+    for name in SITES:
+        member = members[name] = RawClient(sites.ports[name])
+        member.send(Connect(f"member-{name}", 5, True, 0), Subscribe(1, [Subscription(TOPIC, 1)]))
+        member.expect(Connack)
+        member.expect(Suback)
+    everybody = {f"member-{name}" for name in SITES}
+    wait_until(lambda: subscribers(sites.ports["turin"]) == everybody, PATIENCE, "members of all sites")
+    sites.running[home].kill()
+    sites.running[home].wait(PATIENCE)
+    assert sites.other(token) != home
+    wait_until(lambda: subscribers(sites.ports["turin"]) == everybody, PATIENCE, "members that the new home knows")
+    sites.start(home)
+    wait_until(
+        lambda: subscribers(sites.ports["turin"]) == everybody - {f"member-{home}"}, PATIENCE, "end of the sessions of the killed home"
+    )

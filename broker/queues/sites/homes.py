@@ -82,8 +82,12 @@ class Homes:
 
     def shared(self, name: str) -> bool:
         """Whether another broker becomes its home, if this one is away."""
+        return self.term(name) > 0
+
+    def term(self, name: str) -> int:
+        """By which term its home elsewhere is that; 0: it has one home only, or none that is known."""
         home = self._home.get(name)
-        return home is not None and self._term(home, name) > 0
+        return self._term(home, name) if home is not None else 0
 
     def home(self, name: str) -> int | None:
         """The number of the broker that is home of a queue; None: none is known, or it is this one."""

@@ -33,6 +33,7 @@ from .fleeting import Fleeting, Who
 from .guests import Guest, PullGuest
 from .homes import Homes, home_of
 from .keeping import BACK, Keeping
+from .unclaimed import Unclaimed
 
 if TYPE_CHECKING:
     from ....mesh.node.actions import Event
@@ -132,6 +133,7 @@ class Sites:
         self.arrivals = Arrivals(self.keeping, lambda post: publishers().put_parcel(post), lambda posts: publishers().put_together(posts))
         self.asking = Asking(context)
         self.fleeting = Fleeting(self.keeping.put_fleeting)
+        self._unclaimed = Unclaimed()
         self.posts: Posts | None = None
         self._here = here
         self._changed = changed
@@ -158,6 +160,7 @@ class Sites:
         for kind, received, returned in (
             (wire.HOMES, self._homes, None),
             (wire.JOIN, self._join, None),
+            (wire.ALL, self._all, None),
             (wire.LEAVE, self._leave, None),
             (wire.GIVE, self._give, None),
             (wire.ALERT, self._alert, None),
@@ -198,6 +201,7 @@ class Sites:
             for came in [one for one in self._came.values() if number in one]:
                 came.remove(number)
             self._moved(self.homes.forgotten(number))
+            self._end_unclaimed()
 
     def _meet(self, number: int) -> None:
         self.context.refresh()
@@ -296,6 +300,10 @@ class Sites:
         for one in [one for one in self._came if one[0] == name]:
             del self._came[one]
         self.fleeting.gone(name)
+        self._unclaimed.gone(name)
+        queue, term = self._here.queue_here(name), self._here.terms_here().get(name)
+        if queue is not None and term is not None:
+            self._unclaimed.begin(name, term, [member for member, ends in queue.subscribers.items() if ends])
         self.homes.own_changed()
         self._changed({"#"})  # with the first queue, and without the last one, all topics of queues go another way
         self._moved({name})
@@ -323,11 +331,14 @@ class Sites:
 
     def _sit_again(self, name: str) -> None:
         """Ask the home of a queue anew for the clients here."""
-        for seat in self._seats.get(name, {}).values():
+        seats = self._seats.get(name, {}).values()
+        for seat in seats:
             if self.homes.home(name) is None:
                 seat.lost()
             elif seat.place.session.connection is not None and not seat.client.startswith(MOVING):
                 seat.join(self.context.life)
+        if self.homes.shared(name) and not any(seat.client.startswith(MOVING) for seat in seats):  # the other site tells of one that moves
+            self._post(name, wire.ALL, wire.encode(wire.AllPost(name, self.homes.term(name))))
 
     def _post(self, name: str, kind: str, body: bytes) -> None:
         """To the home of a queue."""
@@ -470,6 +481,22 @@ class Sites:
         self._comes(post.name, name, origin)
         self.fleeting.joined((post.name, name), (origin, post.life), post.ends)
         self._here.sit(guest)
+
+    def _all(self, origin: int, body: bytes) -> None:
+        post = wire.decode_all(body)
+        self._unclaimed.heard(post.name, post.term, origin)
+        self._end_unclaimed()
+
+    def _end_unclaimed(self) -> None:
+        """Subscribers of a log that has come here are none any more, if their sessions ended with their site."""
+        if self._node is None:
+            return
+        over = self._unclaimed.over(self._node.known() & ~(1 << self._node.identity.number))
+        queues = {name: self._here.queue_here(name) for name, _ in over}
+        ended = [(name, member) for name, member in over if (queue := queues[name]) is not None and queue.subscribers.get(member)]
+        if ended:
+            log.info("event=queue-subscribers-ended queues=%s members=%d", ",".join(sorted({name for name, _ in ended})), len(ended))
+        self._end_all([], [one for one in ended if one not in self.fleeting], HERE)
 
     def _alerts(self, guest: PullGuest, waiting: int) -> None:
         self._send(1 << guest.site, wire.ALERT, wire.encode(wire.AlertPost(guest.name, guest.client, guest.token, waiting)))

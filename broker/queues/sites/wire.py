@@ -6,6 +6,7 @@
     queues/join     member's -> home        [life, name, client, token, most, pulls, selector, key, ends, reorders]: it takes messages,
                                             at most so many at once
     queues/alert    home -> member's        [name, client, token, waiting]: something is available to a member that pulls
+    queues/all      member's -> home        [name, term]: of a queue with several homes: these JOINs were those of all clients here
     queues/leave    member's -> home        [name, client, token, for good]: it takes no more; what it has goes back
     queues/give     home -> member's        [name, client, token, entries]
     queues/said     member's -> home        [name, client, token, what, [[first position, count], ...]]
@@ -25,7 +26,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-HOMES, PUT, JOIN, LEAVE, GIVE, ALERT, SAID = [f"queues/{kind}" for kind in ("homes", "put", "join", "leave", "give", "alert", "said")]
+KINDS = ("homes", "put", "join", "all", "leave", "give", "alert", "said")
+HOMES, PUT, JOIN, ALL, LEAVE, GIVE, ALERT, SAID = [f"queues/{kind}" for kind in KINDS]
 
 
 class What(IntEnum):
@@ -62,6 +64,13 @@ class PutPost(NamedTuple):
     payloads: list[bytes]
     topic: bytes = b""
     brought: bool = False
+
+
+class AllPost(NamedTuple):
+    """The home of a queue by this term was told of all clients that a site has."""
+
+    name: str
+    term: int
 
 
 class JoinPost(NamedTuple):
@@ -188,6 +197,10 @@ def decode_join(body: bytes) -> JoinPost:
 
 def decode_alert(body: bytes) -> AlertPost:
     return AlertPost(*fields(body, str, str, bytes, int))
+
+
+def decode_all(body: bytes) -> AllPost:
+    return AllPost(*fields(body, str, int))
 
 
 def decode_leave(body: bytes) -> LeavePost:
