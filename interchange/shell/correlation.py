@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,9 @@ log = logging.getLogger("mqmesh.interchange")
 
 FILE = "correlation.db"
 SOON = 0.5  # seconds that calls are gathered before they are written
-AGAIN = 5.0  # seconds until what the disk did not take is tried again, if nothing new comes before
+AGAIN = 5.0  # seconds until what the disk did not take is tried again
 MOST_UNWRITTEN = 50_000  # calls that wait for that
+AT_ONCE = 1000  # calls in one transaction
 SWEEP = 600.0  # seconds between two looks at what is too old
 PATIENCE = 3.0  # seconds until a home that does not answer is named
 MOST_REFUSED = 10_000  # refused posts that wait to be written
@@ -51,7 +53,7 @@ MOST_ASKED = 256  # queries that are being answered
 QUERY, FOUND = "interchange/query", "interchange/found"
 
 Told = Callable[[dict[str, Any]], None]
-Part = dict[str, Any]  # what one home says: rows, part (whether one of the organisations takes part)
+Part = dict[str, Any]  # what one home says: rows, part (whether one of the organisations takes part), failed (why there are no rows)
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class Correlation:
         self._counts = PerMinute(USERS, "")
         self._timer: asyncio.TimerHandle | None = None
         self._warned = Refusals(log)
+        self._failing = False  # the disk takes nothing
         self._sweeping = self._loop.call_later(SWEEP, self._sweep)
         self._asked: dict[bytes, Asked] = {}
         self._ended = False
@@ -132,11 +135,11 @@ class Correlation:
 
     def _soon(self) -> None:
         if self._timer is None and not self._ended:
-            self._timer = self._loop.call_later(SOON, self._write)
+            self._timer = self._loop.call_later(AGAIN if self._failing else SOON, self._write)
 
     def _write(self, again: bool = False) -> None:
         self._timer = None
-        if (self._calls or self._refused or again) and not self._ended:
+        if (self._calls or self._refused or again or self._failing) and not self._ended:
             calls, refused, self._calls, self._refused = self._calls, self._refused, {}, []
             self._writing.submit(self._written, calls, refused)
 
@@ -144,26 +147,35 @@ class Correlation:
         """In the writing thread: write these and what the disk did not take before."""
         calls, refused = self._unwritten[0] | calls, self._unwritten[1] + refused
         self._unwritten = {}, []
-        if not calls and not refused:
-            return
-        since, self._sure = self._since if self._sure else "", False
-        try:
-            tables.write(self._writer, [unpack(value, check=False) for value in calls.values()], refused, since)
-            self._since, self._sure = max([self._since, *calls]), True
-        except sqlite3.OperationalError as error:
-            late = dict(list(calls.items())[-MOST_UNWRITTEN:])
-            self._unwritten = late, refused[:MOST_REFUSED]
-            self._loop.call_soon_threadsafe(self._not_written, str(error), len(late), len(calls) - len(late))
-        except (sqlite3.Error, ValueError, TypeError, KeyError, Refusal):
-            log.exception("event=correlation-lost calls=%d", len(calls))
+        while calls or refused:
+            some = dict(islice(calls.items(), AT_ONCE))
+            since, self._sure = self._since if self._sure else "", False
+            try:
+                tables.write(self._writer, [unpack(value, check=False) for value in some.values()], refused, since)
+                self._since, self._sure = max([self._since, *some]), True
+            except sqlite3.OperationalError as error:  # there is no room, for example
+                late = dict(list(calls.items())[-MOST_UNWRITTEN:])
+                self._unwritten = late, refused[:MOST_REFUSED]
+                self._loop.call_soon_threadsafe(self._not_written, str(error), len(late), len(calls) - len(late))
+                return
+            except sqlite3.Error as error:
+                text = f"{FILE}: {error}: stop the broker and move the file away; it is made anew, with the calls of the store"
+                self._loop.call_soon_threadsafe(self._not_written, text, 0, len(some))
+            except (ValueError, TypeError, KeyError, Refusal):
+                log.exception("event=correlation-lost calls=%d", len(some))
+            for call in some:
+                del calls[call]
+            refused = []
+        self._failing = False
 
     def _not_written(self, text: str, waiting: int, lost: int) -> None:
-        """The disk has not taken calls: they are tried again."""
-        more = self._warned.due(self._loop.time(), ("", "lost" if lost else ""))
-        if more is not None:
-            log.warning("event=correlation-waits calls=%d lost=%d more=%d text=%s", waiting, lost, more, text)
-        if self._timer is None and not self._ended:
-            self._timer = self._loop.call_later(AGAIN, self._write, True)
+        """The file has not taken calls: those that wait are tried again."""
+        event = "correlation-waits" if waiting else "correlation-lost"
+        if (more := self._warned.due(self._loop.time(), ("", event))) is not None:
+            log.error("event=%s calls=%d lost=%d more=%d text=%s", event, waiting, lost, more, text)
+        self._failing = waiting > 0
+        if waiting:
+            self._soon()
 
     def _sweep(self) -> None:
         self._sweeping = self._loop.call_later(SWEEP, self._sweep)
@@ -191,7 +203,7 @@ class Correlation:
 
     def _looked_here(self, asked: Asked, part: Part) -> None:
         """The tables of this home say whether the asker takes part in the session."""
-        asked.parts[self._home] = part
+        self._note_part(asked, self._home, part)
         asked.vouched = part["part"]
         self._begin(asked)
 
@@ -233,13 +245,21 @@ class Correlation:
         asked = self._asked.get(token)
         if asked is not None and home in asked.waiting:
             asked.waiting.discard(home)
-            asked.parts[home] = part
+            self._note_part(asked, home, part)
             self._end_of(token)
+
+    def _note_part(self, asked: Asked, home: int, part: Part) -> None:
+        asked.parts[home] = part
+        if "failed" in part:
+            asked.missing[self._name(home)] = str(part["failed"])
+
+    def _name(self, home: int) -> str:
+        return "here" if self._mesh is None else self._mesh.node.name(home)
 
     def _late(self, token: bytes) -> None:
         asked = self._asked.get(token)
         if asked is not None:
-            asked.missing |= {"here" if self._mesh is None else self._mesh.node.name(home): "no answer" for home in asked.waiting}
+            asked.missing |= {self._name(home): "no answer" for home in asked.waiting}
             asked.waiting.clear()
             self._end_of(token)
 
@@ -289,7 +309,9 @@ class Correlation:
 
         def looked(done: Any) -> None:
             if done.exception() is not None:
-                log.error("event=query-failed error=%s", quoted(str(done.exception())))
+                if (more := self._warned.due(self._loop.time(), ("", "query-failed"))) is not None:
+                    log.error("event=query-failed more=%d error=%s", more, quoted(str(done.exception())))
+                then({"part": False, "rows": [], "failed": "its tables cannot be read; its log says why"})
             else:
                 then(done.result())
 

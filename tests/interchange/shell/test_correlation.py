@@ -211,6 +211,29 @@ async def test_what_a_full_disk_does_not_take_is_written_when_it_does(
     assert not [one for one in caplog.records if one.exc_info]
 
 
+async def test_damaged_tables_are_named_and_exchanges_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with site_of(tmp_path) as site:
+        shop, bank = await service(site, "shop/orders"), await service(site, "bank/credit")
+        for _ in range(30):
+            await exchange(shop, bank)
+    file = tmp_path / "data" / "correlation.db"
+    assert file.stat().st_mode & 0o777 == 0o600
+    with file.open("r+b") as written:
+        for page in range(8192, file.stat().st_size, 4096):
+            written.seek(page)
+            written.write(b"damaged")
+    async with site_of(tmp_path) as site:
+        shop, bank = await service(site, "shop/orders"), await service(site, "bank/credit")
+        told = await exchange(shop, bank)
+        for question in ({}, {"call": told["call"]}, {"session": told["session"]}):
+            answer = await ask(shop, **question)
+            assert (answer["calls"], list(answer["missing"].values())) == ([], ["its tables cannot be read; its log says why"])
+    for event in ("correlation-lost", "query-failed"):
+        [line] = [one for one in caplog.records if f"event={event} " in one.getMessage()]
+        assert line.exc_info is None
+        assert "malformed" in line.getMessage()
+
+
 async def test_refused_posts_of_one_user_fill_no_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
