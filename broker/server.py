@@ -26,7 +26,7 @@ from ..mqtt.batch.run import Run
 from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
 from ..store import Store, StoreError
-from ..store.folder import os_error
+from ..store.folder import make_folder, os_error
 from ..store.locations import store_at
 from .attach.shell import Attachments
 from .auth.accounts import account_of
@@ -154,6 +154,11 @@ class Broker:
                 named = self.config.name if self.config.mesh is not None and self.config.mesh.certified else None
                 self.site.tls = TlsService(self.context, self.admission, self.config.tls, listens, named)
             except (ConfigError, OSError) as error:
+                raise StartError(str(error)) from error
+        if self.config.data is not None:
+            try:
+                make_folder(self.config.data, str(self.config.data))
+            except StoreError as error:
                 raise StartError(str(error)) from error
         if self.config.mesh is not None:
             self._enter_mesh(self.config.mesh)

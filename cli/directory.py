@@ -16,12 +16,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..base.address import is_loopback, why_not_listening
-from ..base.extras import install
 from ..base.plural import counted
 from ..base.settings import ConfigError
 from ..base.standing import StandingFile
 from ..directory.client import Client, ClientError
 from ..mesh.topology.topology import load
+from .directory_database import opened_store
 from .logs import start_logging
 from .output import FAILED, WRONG_USE, command_group, fail, note
 
@@ -341,33 +341,6 @@ def _check() -> Check | None:
     except ImportError:
         return None
     return check_profile
-
-
-@contextmanager
-def opened_store(database: str) -> Iterator[Any]:
-    """The directory's `Store`, closed at the end. The command ends with a line where the database does not do what it should."""
-    try:
-        from sqlalchemy.exc import SQLAlchemyError
-
-        from ..directory.storage.errors import DirectoryError
-        from ..directory.storage.store import Store
-    except ImportError as error:
-        raise fail(f"the directory needs its extra: {install('directory')} ({error})", WRONG_USE) from error
-    try:
-        store = Store(database)
-    except (SQLAlchemyError, DirectoryError, ImportError) as error:
-        raise fail(f"cannot open the database: {_line(error)}", FAILED) from error
-    try:
-        yield store
-    except (SQLAlchemyError, DirectoryError) as error:
-        raise fail(f"the database: {_line(error)}", FAILED) from error
-    finally:
-        store.close()
-
-
-def _line(error: Exception) -> str:
-    """What a database or the directory says, without what SQLAlchemy adds."""
-    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -13,16 +13,16 @@ not there and what is another's cost the same.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ...store.folder import make_private
 from ..calls import Call
 from . import audit
 from .questions import Question
@@ -56,9 +56,7 @@ Refused = tuple[int, str, str, str, str]  # when, user, client, code, what
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection to the file, for one thread at a time; it is its owner's alone. Raises sqlite3.Error."""
-    with contextlib.suppress(OSError):  # SQLite says what is wrong; its other files get this one's mode
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)
+    make_private(path)  # SQLite's other files get this one's mode
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -85,7 +83,7 @@ def write(connection: sqlite3.Connection, calls: Iterable[Call], refused: Sequen
         connection.executemany("INSERT INTO refused (at, user, client, code, what) VALUES (?, ?, ?, ?, ?)", refused)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All or nothing, and in any case no transaction is left open. On a full disk COMMIT fails, and SQLite has rolled back or has not."""
     connection.execute("BEGIN IMMEDIATE")

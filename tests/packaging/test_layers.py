@@ -61,7 +61,7 @@ RANKS = {
         "acl billing broker cert demo directory identity interchange journal messages metabroker passwd pipeline status store trace",
         "topology",
         "site",
-        "authority fleet logs queue sessions workers",
+        "authority directory_database fleet logs queue sessions workers",
         "recipients",
         "management",
         "mesh",
