@@ -157,6 +157,13 @@ class Call:
         own = branch.out[-1].expires
         return self.expires if own is None else min(self.expires, own)
 
+    def is_over(self) -> bool:
+        """Whether all its branches have ended."""
+        for branch in self.branches:  # noqa: SIM110  (a generator would take longer)
+            if branch.state is State.OUT or branch.state is State.BACK:
+                return False
+        return True
+
     def next_end(self) -> int:
         """When the time of the first branch that is open is over."""
         return min([self.ends(branch) for branch in self.branches if not branch.state.ended])

@@ -502,7 +502,7 @@ class Exchange:
 
     def _keep(self, call: Call, now: int) -> None:
         """A call has changed."""
-        if not call.ended and all(branch.state.ended for branch in call.branches):
+        if not call.ended and call.is_over():
             call.ended = now
             self._quota.closed(call.header.sender, call.size)
             self._ended[call.id] = None

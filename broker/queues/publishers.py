@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from ...base.queues import HANDLE, PARENTS, TEMPORARY
 from ...base.quoting import quoted
 from ...base.refusals import Refusals
-from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
@@ -95,13 +94,17 @@ class Publishers:
         if how.parents:
             self._workflow.check(publisher, how.parents)
         if name not in self._settings.rules:
-            if name in self._settings.shared and self._sites.homes.home(name) is None:
-                raise Refused(Reason.QUOTA_EXCEEDED, f"queue {name!r} has no home now: try again")
+            self._check_home(name)
             self._sites.put(name, publisher, user or "", run, properties)
             return None, ""
         if by_store:
             return self._put_by_store(name, publisher, user or "", how, run, properties, topic)
         return self._put(name, publisher, how, run.payloads, run.expiry, b"", topic)
+
+    def _check_home(self, name: str) -> None:
+        """Raise Refused if a queue that others are home of has no home now."""
+        if name in self._settings.shared and self._sites.homes.home(name) is None:
+            raise Refused(Reason.QUOTA_EXCEEDED, f"queue {name!r} has no home now: try again")
 
     def _put_by_store(
         self, name: str, publisher: str, user: str, how: How, run: Batch, properties: PublishProperties | None, topic: bytes = b""
@@ -127,11 +130,11 @@ class Publishers:
 
         publisher: `is_inside`. block: its encoded properties, which are for members only: they do not say how it is put.
         """
-        queue = self._store.queues.get(name)
-        if queue is None or name not in self._settings.rules:
-            run = Run(name.encode(), 1, False, [payload], block, expiry)
-            self.put(name, publisher, None, run, said_inside(block), by_store=True)
+        if name not in self._settings.rules:
+            self._check_home(name)
+            self._sites.send(name, publisher, "", block, expiry, [payload])
             return
+        queue = self._store.queues[name]
         if self._answers.persistence is not None and self._answers.persistence.closed:
             raise Refused(Reason.QUOTA_EXCEEDED, STORE_CLOSED)
         size = len(payload)

@@ -360,6 +360,11 @@ class Sites:
 
     def put(self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None) -> None:
         """Take messages into custody for a queue elsewhere. Raises Refused."""
+        block = properties.without_expiry if properties is not None else b""
+        self.send(name, publisher, user, block, run.expiry, [bytes(payload) for payload in run.payloads])
+
+    def send(self, name: str, publisher: str, user: str, block: bytes, expiry: int | None, payloads: list[bytes]) -> None:
+        """The same of payloads. block: their encoded properties without expiry. expiry: in seconds."""
         home = self.homes.home(name)
         if home is None or self.posts is None:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {name!r}")
@@ -372,11 +377,9 @@ class Sites:
             raise Refused(Reason.QUOTA_EXCEEDED, "the store of this broker takes no more messages for now")
         if persistence is not None:
             persistence.need_commit()
-        payloads = [bytes(payload) for payload in run.payloads]
-        block = properties.without_expiry if properties is not None else b""
-        post = wire.PutPost(self.parcels.next(), name, publisher, user, block, run.expiry, payloads)
+        post = wire.PutPost(self.parcels.next(), name, publisher, user, block, expiry, payloads)
         try:
-            taken = self.posts.send(1 << home, wire.PUT, wire.encode(post), expiry=run.expiry)
+            taken = self.posts.send(1 << home, wire.PUT, wire.encode(post), expiry=expiry)
         except UsageError as error:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"the home of queue {name!r} is gone: {error}") from None
         if not taken:
