@@ -71,10 +71,13 @@ class Asked:
 
 
 class Correlation:
-    """The tables of one home. folder: data folder. retention: milliseconds. now: milliseconds since 1970. Raises sqlite3.Error."""
+    """The tables of one home. folder: data folder. retention: milliseconds. now: milliseconds since 1970. flush: has the broker write what
+    clients and homes are told. Raises sqlite3.Error."""
 
-    def __init__(self, folder: Path, home: int, retention: int, now: Callable[[], int], mesh: MeshShell | None) -> None:
-        self._home, self._retention, self._now, self._mesh = home, retention, now, mesh
+    def __init__(
+        self, folder: Path, home: int, retention: int, now: Callable[[], int], mesh: MeshShell | None, flush: Callable[[], None]
+    ) -> None:
+        self._home, self._retention, self._now, self._mesh, self._flush = home, retention, now, mesh, flush
         self._loop = asyncio.get_running_loop()
         folder.mkdir(parents=True, exist_ok=True)
         self._writer, self._reader = tables.connect(folder / FILE), tables.connect(folder / FILE)
@@ -262,6 +265,7 @@ class Correlation:
             asked.missing |= {self._name(home): "no answer" for home in asked.waiting}
             asked.waiting.clear()
             self._end_of(token)
+            self._flush()
 
     def _end_of(self, token: bytes) -> None:
         """Tell what was found, or ask for the rest of a session, once nobody is waited for."""
@@ -314,6 +318,7 @@ class Correlation:
                 then({"part": False, "rows": [], "failed": "its tables cannot be read; its log says why"})
             else:
                 then(done.result())
+            self._flush()
 
         self._writing.submit(lambda: None).add_done_callback(lambda done: self._loop.call_soon_threadsafe(go))
 

@@ -149,7 +149,8 @@ class Interchange:
             return
         try:
             retention = int(1000 * self._settings.kept)
-            self._correlation = Correlation(config.data, home, retention, self.now, self._homes.mesh if self._homes is not None else None)
+            mesh = self._homes.mesh if self._homes is not None else None
+            self._correlation = Correlation(config.data, home, retention, self.now, mesh, self._context.flush)
         except (OSError, sqlite3.Error) as error:
             raise StartError(f"interchange: {config.data}: its tables cannot be opened: {error}") from error
         self._correlation.note_all(calls)

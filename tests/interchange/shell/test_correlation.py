@@ -10,7 +10,9 @@ import pytest
 from mqmesh.base.interchange import ANSWER, QUERY
 from mqmesh.broker.auth.passwords import change
 from mqmesh.interchange.correlation import tables
+from mqmesh.interchange.correlation.questions import read_question
 from mqmesh.interchange.shell import correlation
+from mqmesh.interchange.shell.correlation import Correlation
 from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import until
 from support.interchange_http import Web
@@ -135,6 +137,16 @@ async def test_wrong_questions_are_refused(tmp_path: Path, question: dict[str, A
     async with site_of(tmp_path) as site:
         shop = await service(site, "shop/orders")
         assert (await ask(shop, **question))["code"] == "not-well-formed"
+
+
+async def test_an_answer_is_written_at_once(tmp_path: Path) -> None:
+    """It is found in a thread: the broker would not write it before it next looks at its connections."""
+    events: list[str] = []
+    tables_of_one = Correlation(tmp_path, 1, 1000, lambda: 0, None, lambda: events.append("written"))
+    tables_of_one.ask(["shop"], read_question(b"{}"), lambda found: events.append("told"))
+    await until(lambda: "told" in events)
+    assert events == ["told", "written"]
+    tables_of_one.close()
 
 
 async def test_who_may_ask(tmp_path: Path) -> None:
