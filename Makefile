@@ -28,6 +28,8 @@ SPARK ?= 1
 ARGS ?=
 # Processes of `make test`. Most tests wait for brokers, so five of them share two processors well; 0 runs all in one.
 WORKERS ?= 5
+# Processes of `make quick`. Each reads all of its tests first.
+QUICK_WORKERS ?= 4
 
 .PHONY: help plan venv services quick test check format site demo bench soak fuzz nightly lock clean
 
@@ -46,8 +48,8 @@ venv: .typing/mqmesh ## the virtual environment in .venv with everything, from r
 services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq, redis, php, java's jax-ws), from Debian's packages
 	@.ci/services
 
-quick: venv ## unit and simulation tests, in one process: 10 to 20 minutes; ARGS="-n 4" or a folder for less
-	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
+quick: venv ## units, and a sample of the simulation, in QUICK_WORKERS (4) processes; ARGS=tests/mqtt for a folder
+	MQMESH_QUICK=1 $(BIN)/pytest -n $(QUICK_WORKERS) --dist worksteal $(ARGS)
 
 plan: ## what `make test` is about to install, and how long it takes
 	@echo "make test installs what is missing, then runs every test: 14 to 22 minutes on two free cores once all is there, longer where others use them."

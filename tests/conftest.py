@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from mqmesh.cli.demo import ring
-from support import examples, schedule, warm_starts
+from support import examples, quick, schedule, warm_starts
 from support.brokers import RunningBroker, running_broker
 from support.hashes import cheap_hashes
 from support.peers.rabbitmq import RabbitMQ, running_rabbitmq
@@ -38,19 +38,30 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the processes that tests start would compile the package anew
     cheap_hashes()
     warm_starts.install()
+    if examples.QUICK:
+        quick.forbid_processes()
     ring.PORTS = part_of(range(15_000, 20_000))  # the demo, which runs as a process, has those above
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear it either
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes more than a few seconds; left out of `make quick`")
     config.addinivalue_line("markers", "direct(reason): of the client's tests, not through a metabroker")
     config.addinivalue_line("markers", "service: talks to a real third-party broker or client; left out of `make quick`")
+    config.addinivalue_line("markers", "process: starts a process; left out of `make quick`")
     config.addinivalue_line("markers", "cold: what it starts has a true start of the interpreter (support/warm_starts.py)")
     config.addinivalue_line("markers", "keeps: looks for what is lost, repeated or out of order; its first failure counts")
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """A quick run does not even read what it leaves out."""
+    return True if examples.QUICK and not quick.may_have(collection_path.relative_to(HERE)) else None
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In one of several processes: the files that take longest come first."""
+    if examples.QUICK:
+        config.hook.pytest_deselected(items=[item for item in items if not quick.has(item)])
+        items[:] = filter(quick.has, items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: -schedule.seconds(item.path.relative_to(HERE).as_posix()))
 
@@ -80,6 +91,7 @@ COLD = {"benchmarks", "documents", "packaging", "walks"}  # folders: of figures,
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     """Processes of `mqmesh` that the test and its fixtures start are clones, unless it wants true starts."""
     folder = item.path.relative_to(HERE).parts[0]
+    quick.watch(folder)
     warm_starts.enabled = folder not in COLD and item.get_closest_marker("cold") is None
     return (yield)
 

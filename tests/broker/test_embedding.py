@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 ANY = "mqtt://127.0.0.1:0"
 
 
+@pytest.mark.process
 def test_the_package_is_light() -> None:
     """`import mqmesh` imports nothing else of ours."""
     code = "import sys, mqmesh; print([name for name in sys.modules if name.startswith('mqmesh.')])"
@@ -64,6 +65,7 @@ async def test_topics_that_it_may_not_publish_to(topic: str) -> None:
             site.broker.publish(topic, b"x")
 
 
+@pytest.mark.process
 def test_the_example() -> None:
     command = [sys.executable, "examples/embedded.py", ANY]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
@@ -82,6 +84,7 @@ def test_the_example() -> None:
         assert (out, program.returncode) == ("porto published 4 bytes\n", 0), err
 
 
+@pytest.mark.process
 def test_the_example_of_translations(tmp_path: Path) -> None:
     command = [sys.executable, "examples/translate.py", ANY, str(tmp_path / "data")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:

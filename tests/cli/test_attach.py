@@ -6,6 +6,8 @@ import pytest
 from support.command import run
 from support.services import free_port
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("arguments", "text"),

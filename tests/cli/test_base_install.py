@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from support.command import run
 
+pytestmark = pytest.mark.process
+
 HIDING = """
 import sys
 HIDDEN = {hidden!r}

@@ -13,6 +13,8 @@ from support.command import run, start
 from support.paho_client import Paho
 from support.services import PATIENCE, free_port, wait_until
 
+pytestmark = pytest.mark.process
+
 KEY = "sixteen bytes or more"
 
 

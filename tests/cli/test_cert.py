@@ -13,6 +13,8 @@ import pytest
 from support.command import run, start
 from support.services import PATIENCE, free_port, wait_until
 
+pytestmark = pytest.mark.process
+
 TEXT = """
 [mesh]
 name = "two"

@@ -13,6 +13,8 @@ from support import command
 from support.services import PATIENCE
 from support.storage.disks import fill, mounted
 
+pytestmark = pytest.mark.process
+
 RING = Path(__file__).parents[2] / "topologies" / "ring-of-five.toml"
 
 

@@ -9,6 +9,8 @@ import pytest
 from support.services import free_port, require
 from support.terminal import ROOT, Terminal
 
+pytestmark = pytest.mark.process
+
 
 def blocks(document: str, section: str, language: str = "sh") -> list[str]:
     """The blocks of one language, of a shell if not given, below a heading."""

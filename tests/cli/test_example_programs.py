@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mqmesh.cli.demo.ring import ring
 from mqmesh.cli.fleet.process import Fleet
 from support.command import start
 from support.services import PATIENCE, free_port
+
+pytestmark = pytest.mark.process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

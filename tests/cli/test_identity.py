@@ -10,6 +10,8 @@ from mqmesh.broker.mesh.identity import FILE, KEY_FILE, NOTHING, Fenced, Standin
 from mqmesh.mesh.wire.control import ALL
 from support.command import run
 
+pytestmark = pytest.mark.process
+
 STOPPED = Fenced("ab" * 16, 1_700_000_000.0, ((1_000, ALL), (900, 7)))
 
 

@@ -13,6 +13,8 @@ import pytest
 from mqmesh.client import ConnectionFactory, Delivered, Service, ServiceError
 from support.command import run, start
 
+pytestmark = pytest.mark.process
+
 SERVICES = "".join(f'[services."{name}"]\nusers = ["*"]\n' for name in ("shop/orders", "bank/credit", "bank/other", "map/ids", "news/desk"))
 SHOP, BANK = ("--as", "shop/orders"), ("--as", "bank/credit")
 

@@ -11,6 +11,8 @@ from support.command import run, start, start_with_users
 from support.interchange_http import Web
 from support.services import free_port
 
+pytestmark = pytest.mark.process
+
 SERVICES = '[services."shop/orders"]\nusers = ["ops"]\n[services."bank/credit"]\nusers = ["alice"]\n'
 
 

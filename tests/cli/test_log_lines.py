@@ -11,6 +11,8 @@ from mqmesh import __version__
 from support.command import start
 from support.services import PATIENCE, wait_until
 
+pytestmark = pytest.mark.process
+
 MESH = '[mesh]\nname = "m"\nkey = "sixteen bytes or more"\n'
 
 

@@ -11,6 +11,8 @@ import pytest
 from mqmesh.cli.main import COMMANDS
 from support.command import run
 
+pytestmark = pytest.mark.process
+
 HEAVY = ("networkx", "paho", "psutil", "rich", "asyncio", "uvloop", "msgpack", "matplotlib", "mqmesh.broker", "mqmesh.mesh")
 
 

@@ -17,6 +17,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from support.command import run
 from support.services import PATIENCE, wait_until
 
+pytestmark = pytest.mark.process
+
 CONFIG = """
 listen = ["mqtt://127.0.0.1:0"]
 [access]

@@ -15,6 +15,8 @@ from support.command import run, start
 from support.paho_client import Paho
 from support.services import PATIENCE, free_port
 
+pytestmark = pytest.mark.process
+
 
 def pub(broker: RunningBroker, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return run("pub", "-h", broker.url, *arguments, stdin=stdin)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from mqmesh.store.locations import store_at
 from support.command import run
 from support.stores import batch, delivery
 from support.stores import run as messages
+
+pytestmark = pytest.mark.process
 
 
 def filled(folder: Path) -> str:

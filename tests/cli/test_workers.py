@@ -18,6 +18,8 @@ from support.command import run, start
 from support.paho_client import Paho
 from support.services import PATIENCE, free_port, missing, wait_until
 
+pytestmark = pytest.mark.process
+
 TAKEN = "the address is taken by another program; give another port, or port 0 for any free one"
 
 

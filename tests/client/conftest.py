@@ -37,7 +37,7 @@ class Way:
 
 SERVICE = pytest.mark.service
 WAYS = [
-    "mqmesh",
+    pytest.param("mqmesh", marks=pytest.mark.process),
     pytest.param("mosquitto", marks=SERVICE),
     pytest.param("mqmesh through mosquitto", marks=SERVICE),
     pytest.param("mosquitto through mqmesh", marks=SERVICE),

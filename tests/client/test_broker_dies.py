@@ -151,6 +151,7 @@ def test_a_broker_without_memory_gets_the_subscriptions_again(tmp_path: Path) ->
         broker.stop()
 
 
+@pytest.mark.process
 def test_what_a_queue_has_confirmed_never_comes_again(tmp_path: Path) -> None:
     mortal = Restartable("mqmesh", tmp_path, '[queues.orders]\nacknowledge = "request"\n')
     orders = Queue("orders")

@@ -18,7 +18,8 @@ from support.services import PATIENCE
 from support.storage.failing_store import FailingStore
 from support.stores import Place
 
-KINDS = ("memory", "failing", "sqlite", "lmdb", "process", "process-lmdb", pytest.param("postgresql", marks=pytest.mark.service))
+PROCESSES = [pytest.param(kind, marks=pytest.mark.process) for kind in ("process", "process-lmdb")]
+KINDS = ("memory", "failing", "sqlite", "lmdb", *PROCESSES, pytest.param("postgresql", marks=pytest.mark.service))
 _numbers = itertools.count(1)
 
 

@@ -18,6 +18,7 @@ from mqmesh.store import postgresql_schema as schema_module
 from mqmesh.store import sqlite as sqlite_module
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import RUN_WEIGHT, Counts, StoredValue
+from support.examples import examples
 from support.stores import Place, batch, batch_of, changes, content, delivery, run
 
 
@@ -370,10 +371,16 @@ class AgainstMemory(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("kind", "examples"),
-    [("sqlite", 40), ("lmdb", 40), ("process", 5), ("process-lmdb", 5), pytest.param("postgresql", 15, marks=pytest.mark.service)],
+    ("kind", "count"),
+    [
+        ("sqlite", examples(40)),
+        ("lmdb", examples(40)),
+        pytest.param("process", 5, marks=pytest.mark.process),
+        pytest.param("process-lmdb", 5, marks=pytest.mark.process),
+        pytest.param("postgresql", 15, marks=pytest.mark.service),
+    ],
 )
-def test_random_batches_do_the_same_as_in_memory(kind: str, examples: int, new_place: Callable[[str], Place]) -> None:
+def test_random_batches_do_the_same_as_in_memory(kind: str, count: int, new_place: Callable[[str], Place]) -> None:
     machine = type("Machine", (AgainstMemory,), {"kind": kind, "new_place": staticmethod(new_place)})
-    chosen = settings(max_examples=examples, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck))
+    chosen = settings(max_examples=count, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=chosen)

@@ -16,6 +16,8 @@ from support.peers.postgres import Server
 from support.releases import previous_release
 from support.stores import content
 
+pytestmark = pytest.mark.process
+
 TESTS = Path(__file__).parents[1]
 ROWS = 1500
 

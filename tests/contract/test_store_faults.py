@@ -52,7 +52,8 @@ def opened(address: str, kind: str) -> Store:
 # Space.
 
 
-@pytest.mark.parametrize("kind", [*EMBEDDED, "process"])
+@pytest.mark.process
+@pytest.mark.parametrize("kind", [*EMBEDDED, pytest.param("process", marks=pytest.mark.process)])
 def test_a_full_disk_refuses_and_recovers(kind: str, small_disk: Path) -> None:
     filler = small_disk / "filler"
     filler.write_bytes(bytes(1 << 20))
@@ -78,6 +79,7 @@ def test_a_full_disk_refuses_and_recovers(kind: str, small_disk: Path) -> None:
     again.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_disk_that_is_full_from_the_start(kind: str, small_disk: Path) -> None:
     with pytest.raises(OSError):
@@ -106,6 +108,7 @@ def test_lmdb_says_when_its_map_is_full(tmp_path: Path) -> None:
 # Permission.
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", EMBEDDED)
 @pytest.mark.parametrize("used", [False, True])
 def test_a_read_only_folder(kind: str, used: bool, small_disk: Path) -> None:
@@ -231,6 +234,7 @@ def test_a_database_of_another_program(tmp_path: Path) -> None:
 # Versions.
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", EMBEDDED)
 @pytest.mark.parametrize(("version", "who"), [(0, "an older mqmesh: run that"), (3, "a newer mqmesh: run that")])
 def test_another_schema_version(kind: str, version: int, who: str, tmp_path: Path) -> None:
@@ -267,6 +271,7 @@ def test_addresses() -> None:
 # A process that dies.
 
 
+@pytest.mark.process
 def test_a_store_process_that_dies_is_started_again(tmp_path: Path) -> None:
     store = ProcessStore(address_in(tmp_path, "sqlite"))
     store.open()

@@ -25,6 +25,8 @@ from mqmesh.store.writer import Writer
 from support.peers.postgres import server
 from support.stores import delivery, run
 
+pytestmark = pytest.mark.process
+
 FLIPS = int(os.environ.get("MQMESH_FLIPS", "80"))
 TABLES = ("sessions", "subscriptions", "retained", "windows", "broker")
 SESSIONS, MESSAGES = 5, 60

@@ -205,6 +205,7 @@ def test_a_client_cannot_have_the_claim_of_its_broker_refused(caplog: pytest.Log
     read_claim("ring", str(uuid.UUID(int=1)), {"name": "porto", "seconds": 30, "applications": made.offered()})
 
 
+@pytest.mark.process
 @in_loop
 async def test_a_real_directory(directory: Directory, begin: Callable[..., World]) -> None:
     alice = directory.client("alice")

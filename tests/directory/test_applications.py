@@ -62,6 +62,7 @@ def world() -> Iterator[World]:
     made.store.close()
 
 
+@pytest.mark.process
 def test_f12_what_is_registered_is_found(directory: Directory) -> None:
     """F12: the application table; F20: intervals for each."""
     alice = directory.client("alice")
@@ -76,6 +77,7 @@ def test_f12_what_is_registered_is_found(directory: Directory) -> None:
         alice.put("service", "orders", "told", clients=["a"])
 
 
+@pytest.mark.process
 def test_the_description_of_the_interface_has_every_field(directory: Directory) -> None:
     import json
     from urllib.request import urlopen
@@ -184,6 +186,7 @@ def test_a_claim_of_too_many_is_refused() -> None:
         leases.read_claim("ring", str(uuid.UUID(int=1)), {**body, "applications": [{"name": "a"}, {"name": "a"}]})
 
 
+@pytest.mark.process
 def test_a_uddi_client_sees_and_saves_the_same(directory: Directory) -> None:
     """The categories of a UDDI document are the fields of REST."""
     zeep = pytest.importorskip("zeep")
@@ -207,6 +210,7 @@ def test_a_uddi_client_sees_and_saves_the_same(directory: Directory) -> None:
     assert alice.get("application", "orders", "uddi")["fault_interval"] == 4.5
 
 
+@pytest.mark.process
 def test_f18_the_client_library_registers_here(directory: Directory) -> None:
     """F18: what `mqmesh.client` calls its directory. A record that was registered by hand stays when the application leaves."""
     alice = directory.client("alice")

@@ -17,6 +17,8 @@ from support.directories import Directory
 from support.paho_client import Paho
 from support.services import free_port, wait_until
 
+pytestmark = pytest.mark.process
+
 KEY = "sixteen bytes or more"
 LEASE = 2
 PATIENCE = 90.0

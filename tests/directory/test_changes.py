@@ -132,6 +132,7 @@ def test_changes_that_are_forgotten_are_lost(world: World, monkeypatch: pytest.M
     assert told(world.store, number + 1) is None, "of a database that was there before"
 
 
+@pytest.mark.process
 def test_one_that_waits_hears_of_a_change_at_once(directory: Directory) -> None:
     alice, reader = directory.client("alice"), directory.client()
     number = reader.changes()["last"]
@@ -147,6 +148,7 @@ def test_one_that_waits_hears_of_a_change_at_once(directory: Directory) -> None:
     assert reader.changes(10**9)["lost"]
 
 
+@pytest.mark.process
 def test_a_lease_that_ends_is_told_though_nobody_writes(directory: Directory) -> None:
     directory.client("alice").claim("ending", str(uuid.uuid4()), "porto", 1)
     reader = directory.client()
@@ -155,6 +157,7 @@ def test_a_lease_that_ends_is_told_though_nobody_writes(directory: Directory) ->
     assert answer["changes"] == [{"sort": "broker", "mesh": "ending", "name": "porto"}]
 
 
+@pytest.mark.process
 def test_waiting_can_be_ended(directory: Directory) -> None:
     reader, ended = directory.client(), threading.Event()
     number = reader.changes()["last"]
@@ -172,6 +175,7 @@ def test_waiting_can_be_ended(directory: Directory) -> None:
     thread.join()
 
 
+@pytest.mark.process
 def test_a_watch_goes_on_after_the_directory_was_away(tmp_path: Path) -> None:
     first = Directory(f"sqlite:///{tmp_path / 'd.db'}", tmp_path / "log")
     first.accounts()

@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.directories import Directory
 from support.services import PATIENCE
+
+pytestmark = pytest.mark.process
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "directory.py"
 

@@ -12,6 +12,8 @@ from mqmesh.directory.lookups import Lookups
 from support.directories import Directory
 from support.services import PATIENCE, wait_until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Directory]:

@@ -6,6 +6,8 @@ import pytest
 from mqmesh.directory.client import ClientError
 from support.directories import Directory
 
+pytestmark = pytest.mark.process
+
 
 def test_a_name_belongs_to_who_had_it_first_until_it_is_given_up(directory: Directory) -> None:
     alice, bob = directory.client("alice"), directory.client("bob")

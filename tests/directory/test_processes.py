@@ -13,6 +13,8 @@ from support.directories import Directory
 from support.peers import postgres
 from support.peers.uddi_clients import fault, uddi_client
 
+pytestmark = pytest.mark.process
+
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     first = Directory(f"sqlite:///{tmp_path / 'd.db'}", tmp_path / "log")

@@ -14,6 +14,8 @@ from mqmesh.directory.server import LONGEST
 from support.directories import Directory
 from support.services import PATIENCE
 
+pytestmark = pytest.mark.process
+
 
 def request(directory: Directory, method: str, path: str, body: bytes | None = None, token: str | None = None) -> tuple[int, bytes]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -182,6 +182,7 @@ def _find(kind: str, bag: str, tmodel: str, value: str, **attributes: str) -> An
     return request
 
 
+@pytest.mark.slow
 def test_a_search_for_one_word_finds_what_the_general_one_does(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = {"visibility": "organisation"}
     with store.writing(ALICE) as records:

@@ -10,6 +10,8 @@ from mqmesh.directory.uddi.documents import TRANSPORT
 from support.directories import ACCOUNTS, Directory
 from support.peers.uddi_clients import fault, uddi_client
 
+pytestmark = pytest.mark.process
+
 ADDRESS = ["mqtt://10.0.0.9:1883"]
 OTHER = ACCOUNTS["bob"]
 

@@ -12,6 +12,8 @@ from support.certificates import Certificates
 from support.directories import Directory
 from support.services import PATIENCE
 
+pytestmark = pytest.mark.process
+
 
 def test_who_trusts_its_authority_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Certificates(tmp_path / "tls")

@@ -24,6 +24,8 @@ from mqmesh.directory.uddi_client import Inquiry
 from support.directories import Directory
 from support.peers.uddi_clients import OASIS
 
+pytestmark = pytest.mark.process
+
 
 @contextlib.contextmanager
 def serving(handler: Callable[..., Any]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from mqmesh.directory.uddi.documents import RECORD, TRANSPORT, VISIBILITY
 from support.directories import ACCOUNTS, Directory
 from support.peers.uddi_clients import fault, uddi_client
 
+pytestmark = pytest.mark.process
+
 HIDDEN = [{"tModelKey": VISIBILITY, "keyName": "", "keyValue": "organisation"}]
 
 

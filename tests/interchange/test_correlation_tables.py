@@ -112,6 +112,7 @@ def test_what_is_old_is_forgotten_and_what_is_open_is_not(home: sqlite3.Connecti
     assert audit.verify(home).broken is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("change", ["UPDATE audit SET at = 1 WHERE number = 2", "DELETE FROM audit WHERE number = 2"])
 def test_the_audit_says_which_row_is_not_as_it_was(home: sqlite3.Connection, tmp_path: Path, change: str) -> None:
     tables.write(home, [call_of(1), call_of(2)])
@@ -124,6 +125,7 @@ def test_the_audit_says_which_row_is_not_as_it_was(home: sqlite3.Connection, tmp
     assert (broken.returncode, "row 2 " in broken.stderr.decode()) == (1, True)
 
 
+@pytest.mark.process
 def test_an_audit_that_was_cut_off_at_its_end_is_found_by_its_head(home: sqlite3.Connection, tmp_path: Path) -> None:
     tables.write(home, [call_of(1), call_of(2)])
     head = run("interchange", "audit", "verify", "--data", tmp_path).stdout.decode().split()[-1]
@@ -132,6 +134,7 @@ def test_an_audit_that_was_cut_off_at_its_end_is_found_by_its_head(home: sqlite3
     assert (cut.returncode, "row 4 " in cut.stderr.decode()) == (1, True)
 
 
+@pytest.mark.process
 def test_a_service_is_erased_by_a_command(home: sqlite3.Connection, tmp_path: Path) -> None:
     tables.write(home, [call_of(1)])
     done = run("interchange", "erase", "shop/orders", "--data", tmp_path)

@@ -5,17 +5,17 @@ The reference makes a nested tree first and reads deliveries and evaluations off
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, field
 from typing import Any
 
 from mqmesh.interchange.refusals import Code, Refusal
 from mqmesh.interchange.route import DEEPEST, Calculation
+from support.examples import how_many
 
 from .registries import ALWAYS, NEVER, Registry, request
 
-REGISTRIES = int(os.environ.get("MQMESH_REGISTRIES", "400"))
+REGISTRIES = how_many("MQMESH_REGISTRIES", 400)
 PARTS = ("body", "x", "y")
 
 

@@ -7,7 +7,6 @@ nobody gets anything after the end but the one who cancelled is told, and no ide
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -18,8 +17,9 @@ from mqmesh.interchange.identifiers import BEGINNING, Identifiers, first_count
 from mqmesh.interchange.message import Declaration, Header, Kind, Message, Part, read_header
 from mqmesh.interchange.refusals import Refusal
 from msgspec.structs import replace
+from support.examples import how_many
 
-SEEDS = int(os.environ.get("MQMESH_INTERCHANGE_SEEDS", "300"))
+SEEDS = how_many("MQMESH_INTERCHANGE_SEEDS", 300)
 STEPS = 60
 EACH = 100  # seeds of a test
 HOMES = (1, 2, 3)

@@ -16,6 +16,8 @@ from mqmesh.pipeline import session
 from mqmesh.pipeline.errors import MissingExtra
 from mqmesh.pipeline.session import bundled_java, find_java, java_version
 
+pytestmark = pytest.mark.process
+
 
 def fake_java(folder: Path, version: str) -> Path:
     path = folder / "bin" / "java"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from support.examples import how_many, sample
 
 from .clones import Clones
 
-SEEDS = int(os.environ.get("MQMESH_SEEDS", "50")) // 5
+SEEDS = max(1, how_many("MQMESH_SEEDS", 50) // 5)
 SLICE = 5  # seeds in one test
 
 # Seeds that once failed; what each showed has a test of its own in tests/mesh/node/test_copies.py.
 ONCE_FAILED = [25, 48, 76, 133, 178, 202, 249, 512, 513, 678, 683, 1101, 1347, 1711]
 
 
-@pytest.mark.parametrize("seed", ONCE_FAILED)
+@pytest.mark.parametrize("seed", sample(ONCE_FAILED))
 def test_seeds_that_once_failed(seed: int) -> None:
     Clones(seed).run()
 

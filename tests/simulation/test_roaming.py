@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from support.examples import how_many
 
 from .roaming import World
 
-SEEDS = int(os.environ.get("MQMESH_SEEDS", "100"))
+SEEDS = how_many("MQMESH_SEEDS", 100)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))

@@ -5,14 +5,13 @@ A failing one names the command that repeats it.
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from support.examples import how_many, sample
 
 from .__main__ import mode_of
 from .scenario import Scenario
 
-SEEDS = int(os.environ.get("MQMESH_SEEDS", "20"))
+SEEDS = how_many("MQMESH_SEEDS", 20)
 SLICE = 20  # seeds in one test
 
 # Seeds that once failed. Each rule that they changed also has a test of its own in tests/mesh, because what a seed
@@ -43,7 +42,7 @@ ONCE_FAILED = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "mode"), ONCE_FAILED)
+@pytest.mark.parametrize(("seed", "mode"), sample(ONCE_FAILED))
 def test_seeds_that_once_failed(seed: int, mode: str) -> None:
     Scenario(seed, mode).run()
 

@@ -79,6 +79,7 @@ def test_a_cycle_is_still_freed(turns: list[Callable[[], None]]) -> None:
     assert freed == [True, True]
 
 
+@pytest.mark.process
 def test_a_program_looks_for_garbage_rarely_at_its_start_and_not_at_its_end() -> None:
     code = """
 import atexit, gc

@@ -160,6 +160,7 @@ def test_a_written_file_has_the_names(tmp_path: Path) -> None:
     assert (found.listen, found.listeners, found.serves) == (config.listen, config.listeners, config.serves)
 
 
+@pytest.mark.process
 def test_acl_check_asks_for_a_listener(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text(
         'listen = [{ address = "mqtt://127.0.0.1:1883", name = "hall" }]\n'

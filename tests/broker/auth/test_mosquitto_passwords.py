@@ -46,6 +46,7 @@ def test_what_is_no_such_hash(text: str, tmp_path: Path) -> None:
         passwords.load(tmp_path / "users")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["sha512", "sha512-pbkdf2"])
 def test_what_mosquitto_passwd_writes(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "passwd"

@@ -268,6 +268,7 @@ async def test_a_client_that_floods_itself_is_not_stopped():
                 client.send(Puback(packet.packet_id))
 
 
+@pytest.mark.slow
 @pytest.mark.any_loop
 async def test_one_that_asks_and_does_not_take_the_answers_is_not_read():
     async with Site(unsent_bytes=16 * KIB) as site:
@@ -328,6 +329,7 @@ async def test_all_messages_together_are_bounded():
         assert await publisher.publish("t/1", b"", 1) == 0 or site.broker.site.sessions.get("away 1").full
 
 
+@pytest.mark.slow
 @pytest.mark.any_loop
 async def test_many_that_do_not_read_share_the_bound(monkeypatch):
     monkeypatch.setattr(backpressure, "SHARE_MIN", 16 * KIB)

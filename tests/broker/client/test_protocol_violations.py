@@ -28,6 +28,8 @@ from support.certificates import Certificates
 from support.command import start
 from support.services import PATIENCE
 
+pytestmark = pytest.mark.process
+
 SECRET = "a shared secret of thirty-two bytes or more"
 ROOM = 20  # clients
 SILENT = 8  # connections of an address without a CONNECT

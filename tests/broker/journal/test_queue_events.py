@@ -172,6 +172,7 @@ def test_sampled_queues_have_all_states_of_the_same_messages(columns: Columns) -
     assert 1000 < sum(count for _, count in chosen[1]) < 5400
 
 
+@pytest.mark.slow
 def test_times_of_puts_are_forgotten_with_their_messages(columns: Columns) -> None:
     for number in range(5000):
         put = Put(2 * number + 1, 2, 1000 + number, 2, "shop")

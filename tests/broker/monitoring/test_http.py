@@ -15,7 +15,7 @@ from mqmesh.store.base import Kind
 from mqmesh.store.memory import MemoryStore
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker_site import Site, until
-from support.services import PATIENCE
+from support.services import PATIENCE, free_port
 from support.storage.failing_store import FailingStore
 
 ANY = ("127.0.0.1", 0)
@@ -118,7 +118,7 @@ async def test_a_store_that_refuses_is_a_reason():
 
 
 async def test_a_broker_that_stops_says_so():
-    async with Site(http=ANY) as site:
+    async with Site(http=("127.0.0.1", free_port())) as site:
         site.broker.context.draining = True
         text = '{"ready":false,"reasons":["the broker is drained: mqmesh mesh resume ends that"]}'
         assert await get(site, "/ready") == (503, text)

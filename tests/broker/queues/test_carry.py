@@ -221,6 +221,7 @@ def everything(folder: Path, kind: str = LOG) -> LogStore:
     return store
 
 
+@pytest.mark.slow
 def test_carried_messages_are_as_they_were_at_every_cut(tmp_path: Path) -> None:
     store = everything(tmp_path / "log")
     truth, begin = waiting(store), {position: ended(store.history(store.queues["orders"], position))[1] for position in waiting(store)}
@@ -537,6 +538,7 @@ while True:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("lines", [50, 300, 700])
 def test_kill_9_while_it_is_carried_loses_nothing(tmp_path: Path, lines: int) -> None:
     killed(tmp_path, lines)

@@ -356,6 +356,7 @@ while True:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("lines", [3, 40, 200])
 def test_kill_9_nothing_confirmed_is_lost_or_offered_again(tmp_path: Path, lines: int) -> None:
     code = WORKER.format(root=str(Path(__file__).parents[3]), folder=str(tmp_path))

@@ -22,6 +22,8 @@ from support.storage.disks import mounted
 
 from .test_carry import carry, commit, everything, killed, opened, waiting, work
 
+pytestmark = pytest.mark.process
+
 Make = Callable[[], Segments]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from itertools import product
 from random import Random
@@ -13,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mqmesh.broker.recipients.machine import TABLE, Action, Input, Machine, State, step
 from mqmesh.broker.recipients.settings import Intervals
-from support.examples import examples
+from support.examples import examples, how_many
 
 DAY = 86400.0
-DAYS = int(os.environ.get("MQMESH_RECIPIENT_DAYS", "200"))
+DAYS = how_many("MQMESH_RECIPIENT_DAYS", 200)
 IMPOSSIBLE = {
     (State.OPERATIONAL, Input.DEFUNCT_OVER),
     (State.FAULT, Input.FAULT_OVER),

@@ -157,6 +157,7 @@ async def test_a_fence_that_is_not_answered_is_given_up() -> None:
         assert (await c.messages(1))[0].payload == b"1"
 
 
+@pytest.mark.slow
 async def test_an_identifier_that_was_freed_and_given_again_is_not_mixed_up() -> None:
     """Of three messages in one packet the client acknowledges the second; its identifier is another message's later."""
     async with site(application=[application("a", "b"), application("b")]) as at:

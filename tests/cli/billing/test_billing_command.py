@@ -16,6 +16,8 @@ from mqmesh.pipeline.billing.tariff import Role, read_tariffs
 from mqmesh.pipeline.tables.tables import Tables
 from support.command import run
 
+pytestmark = pytest.mark.process
+
 TARIFFS = """
 currency = "EUR"
 [[tariff]]

@@ -74,6 +74,7 @@ def test_what_must_not_be_in_the_third_act() -> None:
     assert len(bad.problems()) == 4
 
 
+@pytest.mark.process
 def test_too_short_a_run_is_refused() -> None:
     done = run("demo", "--for", 1)
     assert done.returncode == 2

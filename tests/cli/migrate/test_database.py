@@ -120,6 +120,7 @@ def migrate(*words: object) -> Result:
     return CliRunner().invoke(app, ["migrate", *map(str, words)])
 
 
+@pytest.mark.process
 def test_clients_find_what_they_find_at_mosquitto(tmp_path: Path) -> None:
     its = Mosquitto(tmp_path, f"max_inflight_messages {WINDOW}\n")
     with its:

@@ -17,6 +17,8 @@ from support.services import require
 
 from .played import Place, Seen, client, migrate, mosquitto, ours, prepared, taken, trusting
 
+pytestmark = pytest.mark.process
+
 PROBE = "news/probe"
 USERS = {"alice": "wonderland", "bob": "builder"}
 

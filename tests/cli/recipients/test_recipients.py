@@ -118,6 +118,7 @@ def test_watching_tells_changes_only(monkeypatch: pytest.MonkeyPatch) -> None:
         next(changes)
 
 
+@pytest.mark.process
 def test_without_a_broker_there_is_one_line() -> None:
     done = run("recipients", "-h", f"mqtt://127.0.0.1:{free_port()}")
     assert (done.returncode, done.stdout) == (1, b"")

@@ -15,6 +15,8 @@ from mqmesh.broker.config import load
 from mqmesh.cli.site.init import machine_name
 from support.command import MQMESH, PATIENCE, run, start
 
+pytestmark = pytest.mark.process
+
 
 def test_options_make_a_broker_for_other_machines(tmp_path: Path) -> None:
     arguments = (

@@ -12,6 +12,8 @@ from support.brokers import RunningBroker, running_broker
 from support.jms_client import PATIENCE, texts
 from support.paho_client import Paho
 
+pytestmark = pytest.mark.process
+
 TABLES = "\n[queues.later]\npublish = true\n"
 HOUR = 3_600_000  # milliseconds
 

@@ -39,6 +39,8 @@ from support.jms_client import PATIENCE, Collected, texts
 from support.paho_client import Paho
 from support.services import wait_until
 
+pytestmark = pytest.mark.process
+
 FRESH = 60  # queues that tests may use up
 TABLES = """
 [queues.limited]

@@ -25,6 +25,8 @@ from support.jms_client import PATIENCE
 from support.paho_client import Paho
 from support.services import wait_until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:

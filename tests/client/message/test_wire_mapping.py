@@ -84,6 +84,7 @@ def test_6_1_1_wrong_passwords_are_security_errors(tmp_path: Path) -> None:
         broker.wait()
 
 
+@pytest.mark.process
 def test_tls(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certificates.broker("porto")

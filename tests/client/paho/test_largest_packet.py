@@ -13,6 +13,8 @@ from mqmesh.client.paho.link import LARGEST_PACKET, _Sending
 from support.brokers import running_broker
 from support.jms_client import PATIENCE
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("kind", ["mqmesh", pytest.param("mosquitto", marks=pytest.mark.service)])
 @pytest.mark.parametrize("mode", list(DeliveryMode))

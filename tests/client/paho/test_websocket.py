@@ -14,6 +14,8 @@ from support.command import run, start
 from support.jms_client import PATIENCE, texts
 from support.paho_client import Paho
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module", params=["mqmesh", pytest.param("mosquitto", marks=pytest.mark.service)])
 def web(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:

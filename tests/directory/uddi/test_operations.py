@@ -11,6 +11,8 @@ from mqmesh.directory.uddi.documents import NUMBER, RECORD, TRANSPORT, VISIBILIT
 from support.directories import Directory
 from support.peers.uddi_clients import fault, uddi_client
 
+pytestmark = pytest.mark.process
+
 GEO = "uddi:example.org:geo"
 _names = itertools.count(1)
 

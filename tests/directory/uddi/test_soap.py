@@ -18,6 +18,8 @@ from support.directories import Directory
 from support.examples import examples
 from support.services import PATIENCE
 
+pytestmark = pytest.mark.process
+
 HEAD = '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/">'
 FIND = f'<find_business xmlns="{NAMESPACE}"><name>a</name></find_business>'
 

@@ -226,6 +226,7 @@ async def test_with_services_over_mqtt(tmp_path: Path) -> None:
         assert (response["kind"], response["body"]) == ("response", "!")
 
 
+@pytest.mark.process
 async def test_the_program_of_the_page(tmp_path: Path) -> None:
     async with InterchangeSite(tmp_path, interchange=HTTP) as site:
         assert site.inside.faces is not None

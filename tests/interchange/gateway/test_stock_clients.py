@@ -62,6 +62,7 @@ def url_of(site: InterchangeSite) -> str:
     return site.inside.faces.url
 
 
+@pytest.mark.process
 async def test_suds(tmp_path: Path) -> None:
     """Request, response, poll, query; an attachment inline."""
     pytest.importorskip("suds")

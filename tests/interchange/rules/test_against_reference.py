@@ -7,7 +7,6 @@ MQMESH_RULES: how many evaluations; `make soak` has 1,000,000.
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from datetime import UTC, datetime
@@ -17,8 +16,9 @@ from lxml import etree
 from mqmesh.interchange.message import Header, Kind, Message, Part
 from mqmesh.interchange.rules.rules import read_script
 from mqmesh.interchange.rules.view import Budget, Content, Facts
+from support.examples import how_many
 
-EVALUATIONS = int(os.environ.get("MQMESH_RULES", "40000"))
+EVALUATIONS = how_many("MQMESH_RULES", 40_000)
 RULES, MESSAGES = 40, 25  # of one round
 
 # Few names and values, so that they meet.

@@ -62,6 +62,7 @@ async def test_a_service_on_the_way(tmp_path: Path) -> None:
         await asyncio.to_thread(scene)
 
 
+@pytest.mark.process
 async def test_the_example(tmp_path: Path) -> None:
     async with InterchangeSite(tmp_path) as site:
         words = sys.executable, str(Path(__file__).parents[3] / "examples" / "services.py"), site.broker.addresses[0]

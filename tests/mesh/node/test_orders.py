@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 
 import pytest
@@ -13,6 +12,7 @@ from mqmesh.mesh.wire.control import Order, encode
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.errors import PeerError, UsageError
+from support.examples import examples
 from support.models.mesh_net import Net, signer_of
 
 NEW = Signer(b"n" * 32)
@@ -325,7 +325,7 @@ def test_old_orders_are_looked_for_once_a_minute() -> None:
     assert not net.nodes[1]._orders.known
 
 
-SEEDS = 30 * int(os.environ.get("MQMESH_EXAMPLES", "1"))
+SEEDS = examples(30)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from support.examples import how_many
 from support.models.retained_world import Site, T, World
 
-SEEDS = int(os.environ.get("MQMESH_RETAINED_SEEDS", "16"))
+SEEDS = how_many("MQMESH_RETAINED_SEEDS", 16)
 GRAPHS = {
     "pair": (2, [(1, 2)]),
     "chain": (3, [(1, 2), (2, 3)]),

@@ -92,7 +92,7 @@ def test_the_applications_properties_come_back(block: bytes) -> None:
     blocks,
     st.integers(0, 300),
     st.integers(1, 12),
-    u48,
+    st.integers(0, TIME),
 )
 def test_frames_are_good_packets(
     topic: str, flag: int, share: int, first: int, chosen: tuple, block: bytes, length: int, count: int, time: int

@@ -14,6 +14,8 @@ from support.paho_client import Paho
 from support.remotes import POLICY, Member, running_metabroker
 from support.services import PATIENCE
 
+pytestmark = pytest.mark.process
+
 WEB = POLICY.replace('"mqtt://127.0.0.1:*"', '"ws://127.0.0.1:*/*", "wss://localhost:*/*"')
 
 

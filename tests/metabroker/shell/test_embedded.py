@@ -21,6 +21,8 @@ from support.paho_client import PATIENCE, Paho
 from support.remotes import POLICY, Member
 from support.services import free_port, wait_until
 
+pytestmark = pytest.mark.process
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "metabroker.sh"
 
 FAULTY = """

@@ -19,6 +19,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     made.kill()
 
 
+@pytest.mark.process
 def test_a_directory_and_a_file_before_it(running: Running) -> None:
     alice = running.client("alice")
     alice.put("mesh", "ring")
@@ -34,6 +35,7 @@ def test_a_directory_and_a_file_before_it(running: Running) -> None:
     assert resolver.resolve("weather") == ["mqtt://a:1883", "mqtts://b:8883"]  # it has been asked before
 
 
+@pytest.mark.process
 def test_a_bare_name_is_of_the_account_that_had_it_first(running: Running) -> None:
     def resolved(name: str) -> list[str]:
         """By a metabroker that has not asked before."""

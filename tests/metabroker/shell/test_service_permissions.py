@@ -13,6 +13,8 @@ from support.directories import ACCOUNTS, Directory
 from support.remotes import Member, running_metabroker
 from support.services import PATIENCE, wait_until
 
+pytestmark = pytest.mark.process
+
 POLICY = '[[allow]]\nclients = ["*"]\nremotes = ["weather"]\nsubscribe = ["#"]\npublish = ["#"]\n'
 
 

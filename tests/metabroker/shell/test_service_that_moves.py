@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from mqmesh.base.metabroker import Code
 from support.brokers import running_broker
 from support.directories import Directory
 from support.paho_client import Paho
 from support.remotes import Member, running_metabroker
 from support.services import PATIENCE, wait_until
+
+pytestmark = pytest.mark.process
 
 
 def test_sessions_follow_a_service_that_has_moved(tmp_path: Path) -> None:

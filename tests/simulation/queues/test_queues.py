@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from support.examples import how_many
 
 from ..seeds import run_seeds
 
-SEEDS = int(os.environ.get("MQMESH_QUEUE_SEEDS", "30"))
+SEEDS = how_many("MQMESH_QUEUE_SEEDS", 30)
 SLICE = 6
 
 
@@ -17,6 +16,7 @@ def test_each_put_ends_once_and_what_is_done_is_never_offered_again(start: int) 
     run_seeds("queues", start, min(SLICE, SEEDS - start))
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_its_run_whatever_the_order_of_sets() -> None:
     first, second = (run_seeds("queues", 4014, 1, hashes=hashes) for hashes in "01")
     assert "DONE" in first

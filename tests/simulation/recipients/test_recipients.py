@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from support.examples import how_many
 
 from ..seeds import run_seeds
 
-SEEDS = int(os.environ.get("MQMESH_RECIPIENT_SEEDS", "12"))
+SEEDS = how_many("MQMESH_RECIPIENT_SEEDS", 12)
+IN_TURNS = max(1, SEEDS // 3)
 SLICE = 4
 
 
@@ -17,6 +17,6 @@ def test_each_acknowledged_message_ends_somewhere_and_repeats_are_marked(start: 
     run_seeds("recipients", start, min(SLICE, SEEDS - start))
 
 
-@pytest.mark.parametrize("start", range(0, SEEDS // 3, SLICE))
+@pytest.mark.parametrize("start", range(0, IN_TURNS, SLICE))
 def test_the_same_where_every_message_is_delivered_in_turns(start: int) -> None:
-    run_seeds("recipients", start, min(SLICE, SEEDS // 3 - start), "--turns")
+    run_seeds("recipients", start, min(SLICE, IN_TURNS - start), "--turns")

@@ -26,6 +26,7 @@ from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log.needed import count_needed
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.mqtt.properties import Property, encode_properties
+from support.examples import examples
 
 pytest.importorskip("pyarrow")
 
@@ -143,7 +144,7 @@ class Written:
         return sorted(row for rows in self._files.values() for row in rows)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(6)))
 def test_a_message_is_in_the_archive_once_or_in_the_log(tmp_path: Path, seed: int) -> None:
     """Small segments, messages that wait for long and are carried, another queue between, restarts."""
     dice = random.Random(seed)
@@ -308,6 +309,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_between_any_two_steps(tmp_path: Path, step: str) -> None:
     log = Log(tmp_path)

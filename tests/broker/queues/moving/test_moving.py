@@ -197,6 +197,7 @@ async def test_postgresql(tmp_path: Path, postgres: Server, source: str, target:
         assert life.truth() == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kinds", [["log", "sqlite"], ["log", "lmdb"], ["sqlite", "lmdb"], KINDS])
 async def test_killed_at_any_moment_nothing_is_lost(tmp_path: Path, kinds: list[str]) -> None:
     await killed(tmp_path, list(kinds), range(4))

@@ -180,6 +180,7 @@ def test_a_file_that_is_not_there(made: Certificates, tmp_path: Path) -> None:
         assert problem(settings(made, **{key: nowhere})) == f'{key} = "{nowhere}": cannot be read: No such file or directory'
 
 
+@pytest.mark.process
 def test_a_file_that_is_not_pem(made: Certificates, tmp_path: Path) -> None:
     words = tmp_path / "words"
     words.write_text("nothing of the kind")
@@ -232,6 +233,7 @@ def test_a_certificate_that_links_would_refuse(made: Certificates) -> None:
     assert "is not made for clients (extended key usage): links need one for servers and clients" in str(raised.value)
 
 
+@pytest.mark.process
 def test_a_key_with_a_password(made: Certificates, tmp_path: Path) -> None:
     locked, password = tmp_path / "locked.key", tmp_path / "password"
     password.write_text("open sesame\n")

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from mqmesh.base.address import REMOTE, parse_address
-from mqmesh.metabroker.connectors.nats import jetstream
+from mqmesh.metabroker import reconnect
+from mqmesh.metabroker.connectors.nats import connector, jetstream
 from mqmesh.metabroker.connectors.nats.connector import Login, NatsConnector
 from mqmesh.metabroker.protocol.events import Event, Message, Published, Subscribed, Trouble, Up
 from mqmesh.mqtt.packets import Publish
@@ -25,6 +26,14 @@ from support.services import PATIENCE, wait_until
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 STATE = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0}
 INFO = b'INFO {"headers":true,"max_payload":1000000}\r\n'
+
+
+@pytest.fixture(autouse=True)
+def _hurries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of ours does not take leave, and need not be spared new connections."""
+    if request.node.get_closest_marker("service") is None:
+        monkeypatch.setattr(reconnect, "PAUSES", (0.01, 0.02))
+        monkeypatch.setattr(connector, "LEAVING", 0.05)
 
 
 class Remote:
