@@ -7,8 +7,7 @@ from typing import TypeVar
 
 FACTOR = int(os.environ.get("MQMESH_EXAMPLES", "1"))
 QUICK = os.environ.get("MQMESH_QUICK") == "1"
-FEWER = 5  # a quick run tries one example in so many,
-FEWER_SEEDS = 10  # and one seed in so many
+FEWER = 10  # a quick run tries one in so many
 Case = TypeVar("Case")
 
 
@@ -19,9 +18,9 @@ def examples(count: int) -> int:
 
 def how_many(variable: str, count: int) -> int:
     """How many seeds, cases or days a test has: what the variable of the environment says, else `count`, or fewer."""
-    return int(os.environ.get(variable) or (max(1, count // FEWER_SEEDS) if QUICK else count))
+    return int(os.environ.get(variable) or (max(1, count // FEWER) if QUICK else count))
 
 
 def sample(cases: list[Case]) -> list[Case]:
     """All cases, or some of them."""
-    return cases[::FEWER_SEEDS] if QUICK else cases
+    return cases[::FEWER] if QUICK else cases

@@ -17,7 +17,7 @@ import pytest
 from . import schedule
 
 FOLDERS = (
-    *("base", "broker", "cli", "client", "contract", "directory", "interchange"),
+    *("base", "broker", "client", "contract", "interchange"),
     *("mesh", "metabroker", "mqtt", "pipeline", "simulation", "store"),
 )
 LEFT_OUT = ("slow", "service", "process")  # marks
