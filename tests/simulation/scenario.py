@@ -88,6 +88,7 @@ class Scenario:
         self.world.duplicate = chance.choice((0.0, 0.0, 0.2))
         self.tight = tight
         self.over = False  # nothing breaks any more
+        self.met = False  # each broker has seen each other one
         self.crowded = chance.random() < 0.4
         self.serial = 0
         self.traffic = MIXED if seed % 3 == 2 else TRAFFIC
@@ -307,9 +308,12 @@ class Scenario:
             wire.connection.end(hard=self.chance.random() < 0.5)
 
     def _lie(self) -> None:
-        """A broker says something in the name of another, over one of its links."""
+        """A broker says something in the name of another, over one of its links, once each has seen each: before, any key is believed
+        that is seen first (docs/security.md, "First sight"; seed 520103)."""
+        sites = self.world.sites.values()
+        self.met = self.met or all(site.node is not None and len(site.node.holders()) == len(sites) for site in sites)
         liar = self._site()
-        if liar is None or not liar.connections or self.over:
+        if liar is None or not liar.connections or self.over or not self.met:
             return
         connection = self.chance.choice(list(liar.connections.values()))
         hearer = connection.other(liar)
