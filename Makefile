@@ -48,7 +48,7 @@ venv: .typing/mqmesh ## the virtual environment in .venv with everything, from r
 services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq, redis, php, java's jax-ws), from Debian's packages
 	@.ci/services
 
-quick: venv ## units, and a sample of the simulation, in QUICK_WORKERS (3) processes: about two minutes; ARGS=tests/mqtt for a folder
+quick: venv ## units, and a sample of the simulation, in QUICK_WORKERS (3) processes: under two minutes on two free cores; ARGS=tests/mqtt for a folder
 	MQMESH_QUICK=1 $(BIN)/pytest -n $(QUICK_WORKERS) --dist worksteal $(ARGS)
 
 plan: ## what `make test` is about to install, and how long it takes
