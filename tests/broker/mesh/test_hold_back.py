@@ -215,7 +215,12 @@ async def test_a_link_that_is_lost_leaves_the_message_to_the_commit():
         await until(made.stores[2].entered.is_set)
         await made.publisher.nothing()
         await made.sites[1].broker.stop()
+        made.stores[0].hold()
         made.sites[0].broker.site.persistence.mark()  # somebody begins to wait
+        await until(made.stores[0].entered.is_set)
+        await made.sites[0].client("another")  # what is to be sent goes now
+        await made.publisher.nothing()
+        made.stores[0].release()
         await made.publisher.expect(Puback, packet_id=number, reason=0)
         assert made.kept == made.held == 1
 
