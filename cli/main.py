@@ -71,7 +71,7 @@ COMMANDS = {
     ),
     "identity": ("mesh.identity", "identity", "Decide which of two brokers with one data folder holds its identity."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
-    "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
+    "directory": ("directory.command", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "metabroker": ("metabroker", "app", "Let the clients of one broker reach other brokers through it."),
     "interchange": (
         "interchange.command",

@@ -294,15 +294,8 @@ class QueueTopic:
         try:
             if do == GET and not self._consumes(connection, asked["name"]):
                 return {"error": DENIED}
-            if site is not None and do in AWAY and self.elsewhere is not None:
-                asked["payloads"] = free or may(Role.PAYLOAD_READER)
-                self.elsewhere(connection.client_id, asked, send)
-                return {}
-            if site is not None and do == "distribute" and self.elsewhere is not None and not asked["to"].startswith(PREFIX):
-                self._copy_from_elsewhere(connection, asked, free or may(Role.PAYLOAD_READER), send)
-                return {}
             if site is not None:
-                return {"error": f"queue {name!r} has its home at {site}: ask there, or have it done there (mqmesh queue {do} --at {site})"}
+                return self._have_done(connection, site, asked, free or may(Role.PAYLOAD_READER), send)
             if self.overview is None or (self.declarations is None and name not in self.overview.temporary):
                 return {"error": NO_QUEUES}
             if do == GET:
@@ -322,6 +315,19 @@ class QueueTopic:
             return (yield from self._act(self.overview, do, asked, connection, operator))
         except UsageError as error:
             return {"error": str(error)}
+
+    def _have_done(
+        self, connection: ClientConnection, site: str, asked: Asked, payloads: bool, send: Callable[[bytes], None]
+    ) -> dict[str, Any]:
+        """Have a request done at the home of its queue: what `_answer` answers. payloads: whether the client may read them there."""
+        do, name = asked["do"], asked["name"]
+        if self.elsewhere is not None and do in AWAY:
+            self.elsewhere(connection.client_id, asked | {"payloads": payloads}, send)
+            return {}
+        if self.elsewhere is not None and do == "distribute" and not asked["to"].startswith(PREFIX):
+            self._copy_from_elsewhere(connection, asked, payloads, send)
+            return {}
+        return {"error": f"queue {name!r} has its home at {site}: ask there, or have it done there (mqmesh queue {do} --at {site})"}
 
     def _copy_from_elsewhere(self, connection: ClientConnection, asked: Asked, payloads: bool, send: Callable[[bytes], None]) -> None:
         """Publish copies of messages of a queue elsewhere for a client that may publish here. payloads: whether it may read them there."""

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ...base.plural import counted
-from ..directory_database import opened_store
+from ..directory.database import opened_store
 from ..output import WRONG_USE, command_group, fail, note
 
 app = command_group(no_args_is_help=True, help="Check the audit of the interchange: what became of hops, and who has changed services.")

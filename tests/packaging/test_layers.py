@@ -58,10 +58,10 @@ RANKS = {
     "cli": (
         "__init__ main",
         "attach migrate",
-        "acl billing broker cert demo directory identity interchange journal messages metabroker passwd pipeline status store trace",
+        "acl billing broker cert demo identity interchange journal messages metabroker passwd pipeline status store trace",
         "topology",
-        "site",
-        "authority directory_database fleet logs queue sessions workers",
+        "directory site",
+        "authority fleet logs queue sessions workers",
         "recipients",
         "management",
         "mesh",

@@ -15,18 +15,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..base.address import is_loopback, why_not_listening
-from ..base.plural import counted
-from ..base.settings import ConfigError
-from ..base.standing import StandingFile
-from ..directory.client import Client, ClientError
-from ..mesh.topology.topology import load
-from .directory_database import opened_store
-from .logs import start_logging
-from .output import FAILED, WRONG_USE, command_group, fail, note
+from ...base.address import is_loopback, why_not_listening
+from ...base.plural import counted
+from ...base.settings import ConfigError
+from ...base.standing import StandingFile
+from ...directory.client import Client, ClientError
+from ...mesh.topology.topology import load
+from ..logs import start_logging
+from ..output import FAILED, WRONG_USE, command_group, fail, note
+from .database import opened_store
 
 if TYPE_CHECKING:
-    from ..directory.services import Check
+    from ...directory.services import Check
 
 app = command_group(
     no_args_is_help=True,
@@ -100,8 +100,8 @@ def serve(
     except ConfigError as error:
         raise fail(str(error), WRONG_USE) from None
     with opened_store(database) as store:
-        from ..directory.server import serve as run
-        from ..directory.storage.rates import Rates
+        from ...directory.server import serve as run
+        from ...directory.storage.rates import Rates
 
         store.standing, store.account_limit = paid, account_limit
         store.rates = Rates(rate, 2.0 * account_limit)
@@ -136,7 +136,7 @@ def account(
     if given is not None and not 16 <= len(given) <= 1024:
         raise fail("a secret has 16 to 1024 characters", WRONG_USE)
     with opened_store(database) as store:
-        from ..directory.storage.accounts import add_account
+        from ...directory.storage.accounts import add_account
 
         try:
             secret = add_account(store, name, organisation, given, interchange=interchange)
@@ -337,7 +337,7 @@ def _logged_in(url: str, account: str | None) -> Iterator[Client]:
 def _check() -> Check | None:
     """What looks at the records of the interchange's services, where it is installed; else interchanges do so alone."""
     try:
-        from ..interchange.registry.file import check_profile
+        from ...interchange.registry.file import check_profile
     except ImportError:
         return None
     return check_profile

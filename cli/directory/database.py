@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..base.extras import install
-from .output import FAILED, WRONG_USE, fail
+from ...base.extras import install
+from ..output import FAILED, WRONG_USE, fail
 
 
 @contextmanager
@@ -16,8 +16,8 @@ def opened_store(database: str) -> Iterator[Any]:
     try:
         from sqlalchemy.exc import SQLAlchemyError
 
-        from ..directory.storage.errors import DirectoryError
-        from ..directory.storage.store import Store
+        from ...directory.storage.errors import DirectoryError
+        from ...directory.storage.store import Store
     except ImportError as error:
         raise fail(f"the directory needs its extra: {install('directory')} ({error})", WRONG_USE) from error
     try:

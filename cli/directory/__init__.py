@@ -1,0 +1,1 @@
+"""`mqmesh directory`: run a directory, and use one."""
