@@ -47,7 +47,8 @@ LOADED = (  # what the commands that tests start most import, and import when th
     "mqmesh.cli.broker mqmesh.broker.program mqmesh.broker.server mqmesh.cli.fleet.command mqmesh.cli.messages.pub mqmesh.cli.messages.sub",
     "mqmesh.cli.status.command mqmesh.cli.management.command mqmesh.cli.queue.command mqmesh.cli.recipients.command",
     "mqmesh.cli.topology.command mqmesh.cli.directory.command mqmesh.cli.metabroker mqmesh.cli.interchange.command",
-    "mqmesh.cli.journal.command mqmesh.cli.trace mqmesh.cli.sessions mqmesh.cli.billing.command mqmesh.cli.demo.command mqmesh.cli.passwd mqmesh.cli.cert",
+    "mqmesh.cli.journal.command mqmesh.cli.trace mqmesh.cli.sessions mqmesh.cli.billing.command",
+    "mqmesh.cli.demo.command mqmesh.cli.passwd mqmesh.cli.cert",
 )
 AT_START = (
     "PYTHON",
