@@ -53,7 +53,10 @@ class Export:
         self.spans = Spans(self._names, site)
 
     def once(self, progress: Callable[[int], None] | None = None) -> int:
-        """Send what is new: how many spans. progress: is told how many so far. Raises ExportError, Damaged."""
+        """Send what is new: how many spans. progress: is told how many so far. Raises ExportError.
+
+        Segments that are damaged are left out: `follower.wrong`.
+        """
         count = 0
         self._names.begin()
         for table, after in self.follower.read():

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .layout import Segment
-from .reading import Journal, read_open
+from .reading import Journal, Wrong, read_open
 
 Position = dict[tuple[int, int], int]
 
@@ -57,35 +57,55 @@ def above(table: Any, after: int) -> Any:
 
 
 class Follower:
-    """Reads a journal piece by piece. position: where it is; it may be kept and given to another follower."""
+    """Reads a journal piece by piece.
+
+    position: where it is; it may be kept and given to another follower. wrong: files that are damaged, whose events are left out.
+    """
 
     def __init__(self, journal: Journal, position: Position | None = None, open_too: bool = True) -> None:
         """open_too: read what is being written too; such events are there until a broker that crashed says otherwise."""
         self.journal = journal
         self.position: Position = dict(position or {})
+        self.wrong: Wrong = []
         self._open_too = open_too
 
+    def skip(self) -> None:
+        """Go to the end: what is there now is not read."""
+        self.position = advanced(self.position, self.journal.segments())
+        for table in self._opened():
+            self.position |= _after(table)
+
     def read(self) -> Iterator[tuple[Any, Position]]:
-        """What is new: a table for each segment, with the position after it. Raises Damaged.
+        """What is new: a table for each segment, with the position after it.
 
         The follower's own position changes when the next table is asked for, so that a table whose use failed comes again.
         """
-        for segment in new_segments(self.journal.segments(), self.position):
+        for segment in new_segments(self.journal.segments(wrong=self.wrong), self.position):
             key = segment.broker, segment.epoch
-            table = above(self.journal.table(segment), self.position.get(key, 0))
             after = advanced(self.position, [segment])
+            found = self.journal.whole(segment, self.wrong)
+            if found is not None:
+                table = above(found, self.position.get(key, 0))
+                if table.num_rows:
+                    yield table, after
+            self.position = after
+        for table in self._opened():
+            ((key, last),) = _after(table).items()
+            table = above(table, self.position.get(key, 0))
             if table.num_rows:
+                after = {**self.position, key: last}
                 yield table, after
-            self.position = after
-        for name in self.journal.open_segments() if self._open_too else ():
-            yield from self._open(read_open(self.journal.place, name))
+                self.position = after
 
-    def _open(self, table: Any) -> Iterator[tuple[Any, Position]]:
-        if not table.num_rows:
-            return
-        key = table.column("broker")[0].as_py(), table.column("epoch")[0].as_py()
-        table = above(table, self.position.get(key, 0))
-        if table.num_rows:
-            after = {**self.position, key: table.column("event")[table.num_rows - 1].as_py()}
-            yield table, after
-            self.position = after
+    def _opened(self) -> Iterator[Any]:
+        """What is being written and has events."""
+        for name in self.journal.open_segments() if self._open_too else ():
+            table = read_open(self.journal.place, name)
+            if table.num_rows:
+                yield table
+
+
+def _after(table: Any) -> Position:
+    """The position after the events of an open segment."""
+    key = table.column("broker")[0].as_py(), table.column("epoch")[0].as_py()
+    return {key: table.column("event")[table.num_rows - 1].as_py()}

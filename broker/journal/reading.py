@@ -5,7 +5,6 @@ Needs pyarrow (the extra `mqmesh[journal]`).
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -17,9 +16,15 @@ from .layout import COUNTS_FOLDER, IPC, NAMES_FOLDER, OPEN_FOLDER, PARQUET, Mani
 from .place import Place
 from .schema import COUNTS, EVENTS, NAMES, arrow_schema, conform, version_of
 
+Wrong = list[tuple[str, str]]  # files that cannot be used, by name, and the reason
+
 
 class Damaged(Exception):
     """A file of the journal that cannot be used: one line with its name and the reason."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason
 
 
 class Journal:
@@ -32,35 +37,55 @@ class Journal:
     def manifest(self) -> Manifest:
         return read_manifest(self.place, self.brokers)
 
-    def segments(self, since: int | None = None, until: int | None = None) -> list[Segment]:
-        """Closed segments that may hold events of a time. since, until: microseconds since 1970, the second one not included."""
-        found = self.manifest().segments
+    def segments(self, since: int | None = None, until: int | None = None, wrong: Wrong | None = None) -> list[Segment]:
+        """Closed segments that may hold events of a time.
+
+        since, until: microseconds since 1970, the second one not included. wrong: takes manifests that cannot be read.
+        """
+        manifest = self.manifest()
+        if wrong is not None:
+            wrong += manifest.rejected
         return [
-            one for one in found if (since is None or one.max_time >= since) and (until is None or one.min_time < until) and not one.newer
+            one
+            for one in manifest.segments
+            if (since is None or one.max_time >= since) and (until is None or one.min_time < until) and not one.newer
         ]
 
     def table(self, segment: Segment, columns: list[str] | None = None, verify: bool = True) -> Any:
         """The events of one segment, with today's columns. verify: compare the hash first. Raises Damaged."""
-        import pyarrow.parquet as pq
-
         try:
             data = self.place.read(segment.path)
         except OSError as error:
-            raise Damaged(f"{segment.path}: {error}") from None
+            raise Damaged(segment.path, str(error)) from None
         if verify and sha256(data).hexdigest() != segment.sha256:
-            raise Damaged(f"{segment.path}: its content is not what the manifest says: the hash differs")
+            raise Damaged(segment.path, "its content is not what the manifest says: the hash differs")
         try:
-            found = pq.read_table(io.BytesIO(data), columns=columns)
+            found = _parquet(data, columns)
         except Exception as error:  # pyarrow raises several kinds
-            raise Damaged(f"{segment.path}: {_line(error)}") from None
+            raise Damaged(segment.path, _line(error)) from None
         return found if columns else conform(found)
 
-    def tables(self, since: int | None = None, until: int | None = None, open_too: bool = True) -> Iterator[Any]:
-        """The events of a time, a table for each segment. open_too: also what is still being written. Raises Damaged."""
+    def whole(self, segment: Segment, wrong: Wrong) -> Any | None:
+        """The events of one segment; None: it is damaged, and `wrong` has it."""
+        try:
+            return self.table(segment)
+        except Damaged as error:
+            wrong.append((error.name, error.reason))
+            return None
+
+    def tables(
+        self, since: int | None = None, until: int | None = None, open_too: bool = True, wrong: Wrong | None = None
+    ) -> Iterator[Any]:
+        """The events of a time, a table for each segment. open_too: also what is still being written.
+
+        wrong: takes the files that are damaged, whose events are left out; None: a damaged segment raises Damaged.
+        """
         closed = set()
-        for segment in self.segments(since, until):
+        for segment in self.segments(since, until, wrong):
             closed.add((segment.broker, segment.epoch, segment.first))
-            yield between(self.table(segment), since, until)
+            found = self.table(segment) if wrong is None else self.whole(segment, wrong)
+            if found is not None:
+                yield between(found, since, until)
         if open_too:
             for name in self.open_segments():
                 found = read_open(self.place, name)
@@ -95,35 +120,41 @@ class Journal:
         schema = arrow_schema(COUNTS)
         columns: Any = zip(*rows, strict=True) if rows else [[] for _ in schema]
         fresh = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
-        return pa.concat_tables([self._all(COUNTS_FOLDER, COUNTS), fresh])
+        wrong: Wrong = []
+        closed = self._all(COUNTS_FOLDER, COUNTS, wrong)
+        if wrong:
+            raise Damaged(*wrong[0])
+        return pa.concat_tables([closed, fresh])
 
-    def names(self) -> dict[int, str]:
-        """id -> name, of all kinds. Raises Damaged."""
-        found = self._all(NAMES_FOLDER, NAMES)
+    def names(self, wrong: Wrong | None = None) -> dict[int, str]:
+        """id -> name, of all kinds. wrong: takes the files that are damaged, whose names are missing."""
+        found = self._all(NAMES_FOLDER, NAMES, [] if wrong is None else wrong)
         made = dict(zip(found.column("id").to_pylist(), found.column("name").to_pylist(), strict=True))
         for name in self.place.files(OPEN_FOLDER, "-names.jsonl"):
             made.update((number, text) for _, number, text in read_open_names(self.place, name))
         return made
 
-    def _all(self, folder: str, columns: tuple[tuple[str, str, int | None], ...]) -> Any:
+    def _all(self, folder: str, columns: tuple[tuple[str, str, int | None], ...], wrong: Wrong) -> Any:
+        """The rows of all files of a folder. wrong: takes those that are damaged."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         tables = [arrow_schema(columns).empty_table()]
         for name in sorted(self.place.files(folder, PARQUET)):
             if self.brokers is None or broker_in(name) in self.brokers:
                 try:
-                    tables.append(conform(pq.read_table(io.BytesIO(self.place.read(name))), columns))
+                    tables.append(conform(_parquet(self.place.read(name)), columns))
                 except FileNotFoundError:
                     continue  # retention has just removed it
                 except Exception as error:  # pyarrow raises several kinds
-                    raise Damaged(f"{name}: {_line(error)}") from None
+                    wrong.append((name, _line(error)))
         return pa.concat_tables(tables)
 
-    def check(self, progress: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
-        """What is wrong: name of a file, reason. progress: is told how many segments of how many were read."""
+    def check(self, progress: Callable[[int, int], None] | None = None) -> Wrong:
+        """What is wrong with segments, names and counters. progress: is told how many segments of how many were read."""
         manifest = self.manifest()
         wrong = list(manifest.rejected)
+        self._all(NAMES_FOLDER, NAMES, wrong)
+        self._all(COUNTS_FOLDER, COUNTS, wrong)
         for number, segment in enumerate(manifest.segments, 1):
             if segment.newer:
                 wrong.append((segment.path, f"was written by a later release (schema version {segment.schema_version})"))
@@ -137,7 +168,7 @@ class Journal:
         try:
             found = self.table(segment)
         except Damaged as error:
-            yield str(error).partition(": ")[2]
+            yield error.reason
             return
         numbers = found.column("event").to_pylist()
         if found.num_rows != segment.events:
@@ -147,41 +178,6 @@ class Journal:
         unknown = set(found.column("kind").to_pylist()) - {int(kind) for kind in Kind}
         if unknown:
             yield f"has events of unknown kinds: {sorted(unknown)[:5]}"
-
-
-class Follower:
-    """Gives what is new in a journal since the last look, open segments included."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._seen: dict[tuple[int, int], int] = {}  # (broker, epoch) -> the last event that was given
-
-    def fresh(self) -> Iterator[Any]:
-        """Tables of new events, in the order of each broker's. The first call gives nothing, and begins here. Raises Damaged."""
-        first, self._begun = not self._begun, True
-        for segment in self._journal.segments():
-            life = segment.broker, segment.epoch
-            if segment.last > self._seen.get(life, 0):
-                if not first:
-                    yield from self._after(self._journal.table(segment))
-                self._seen[life] = segment.last
-        for name in self._journal.open_segments():
-            found = read_open(self._journal.place, name)
-            if found.num_rows:
-                life = found.column("broker")[0].as_py(), found.column("epoch")[0].as_py()
-                last = found.column("event")[-1].as_py()
-                if last > self._seen.get(life, 0):
-                    if not first:
-                        yield from self._after(found)
-                    self._seen[life] = last
-
-    _begun = False
-
-    def _after(self, table: Any) -> Iterator[Any]:
-        import pyarrow.compute as pc
-
-        life = table.column("broker")[0].as_py(), table.column("epoch")[0].as_py()
-        yield table.filter(pc.greater(table.column("event"), self._seen.get(life, 0)))
 
 
 def between(table: Any, since: int | None, until: int | None) -> Any:
@@ -203,16 +199,17 @@ def read_open(place: Place, name: str) -> Any:
         data = place.read(name)
     except OSError:
         return arrow_schema().empty_table()  # it has just been closed
-    batches = []
+    tables = [arrow_schema().empty_table()]
     try:
-        with pa.ipc.open_stream(io.BytesIO(data)) as stream:
+        with pa.ipc.open_stream(_own(data)) as stream:
             if version_of(stream.schema) > 1:
                 return arrow_schema().empty_table()
             for batch in stream:
-                batches.append(batch)
-    except (pa.ArrowInvalid, OSError, StopIteration, pa.ArrowException):
+                batch.validate(full=True)  # nothing else compares lengths and texts of a damaged file with its bytes
+                tables.append(conform(pa.Table.from_batches([batch])))
+    except (pa.ArrowException, OSError, ValueError):
         pass  # the end of what is whole
-    return conform(pa.Table.from_batches(batches)) if batches else arrow_schema().empty_table()
+    return pa.concat_tables(tables)
 
 
 def read_open_names(place: Place, name: str) -> list[tuple[str, int, str]]:
@@ -233,8 +230,28 @@ def read_lines(place: Place, name: str) -> list[Any]:
     return made
 
 
+def _parquet(data: bytes, columns: list[str] | None = None) -> Any:
+    """A Parquet file that is in memory.
+
+    pyarrow's threads may hold what they read a moment longer than we do. If these were bytes of Python, a program that ends would be
+    aborted by a thread that gives them back. So it reads a copy in memory of its own, and not by `read_table`, which keeps threads busy.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(_own(data)).read(columns)
+
+
+def _own(data: bytes) -> Any:
+    """A copy in memory of pyarrow."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    sink.write(data)
+    return sink.getvalue()
+
+
 def _line(error: BaseException) -> str:
     return str(error).partition("\n")[0][:300] or type(error).__name__
 
 
-__all__ = ["EVENTS", "Damaged", "Journal", "between", "read_open", "read_open_names"]
+__all__ = ["EVENTS", "Damaged", "Journal", "Wrong", "between", "read_open", "read_open_names"]

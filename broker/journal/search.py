@@ -18,7 +18,7 @@ from typing import Any
 from ...mqtt.topics import matches
 from .kinds import Kind, MessageId, name_id
 from .layout import Segment
-from .reading import Damaged, Journal, read_open
+from .reading import Damaged, Journal, Wrong, read_open
 from .schema import arrow_schema, expand
 from .selecting import pattern_of
 
@@ -205,7 +205,9 @@ class Search:
     def _topics(self, topic: str) -> list[int]:
         if "+" not in topic and "#" not in topic:
             return [name_id(topic)]
-        names = self._names if self._names is not None else self._journal.names()
+        wrong: Wrong = []
+        names = self._names if self._names is not None else self._journal.names(wrong)
+        self._skipped |= dict(wrong)
         return [number for number, name in names.items() if matches(topic, name)]
 
     def _events(self, messages: list[MessageId], segments: list[Segment], opened: list[Part]) -> Any:
@@ -244,7 +246,7 @@ class Search:
         try:
             return self._journal.table(segment, verify=False).filter(condition).select(names)
         except Damaged as error:
-            self._skipped[segment.path] = str(error).partition(": ")[2]
+            self._skipped[segment.path] = error.reason
             return None
 
     def _dataset(self, segments: list[Segment]) -> Any:

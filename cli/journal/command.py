@@ -15,9 +15,10 @@ from ...base.extras import install
 from ...base.plural import counted
 from ..output import FAILED, WRONG_USE, command_group, fail
 from .export import export
+from .left_out import LeftOut
 
 if TYPE_CHECKING:
-    from ...broker.journal.reading import Journal
+    from ...broker.journal.reading import Journal, Wrong
 
 SHOWN = 50  # lines of what is wrong
 LOOK = 0.5  # seconds between two looks of `follow`
@@ -103,18 +104,23 @@ def cat(
     \b
       mqmesh journal cat data/journal --since 10m --topic 'shop/#'
       mqmesh journal cat data/journal --message 7.1763850000000.1.42 --json
+
+    Status: 0 all is printed; 1 some file is damaged, and the rest is printed; 2 the command line or a file is wrong.
     """
     journal = _journal("cat", where, config, broker)
     wanted = _Wanted("cat", kind, topic, client, message, expand)
     low, high = _time("cat", "--since", since), _time("cat", "--until", until)
-    from ...broker.journal.reading import Damaged
-
+    wrong: Wrong = []
     try:
-        names = {0: "", **journal.names()}
-        for table in journal.tables(low, high):
+        names = {0: "", **journal.names(wrong)}
+        for table in journal.tables(low, high, wrong=wrong):
             _print(wanted.rows(table), names, as_json)
-    except (Damaged, OSError) as error:
+    except OSError as error:
         raise fail(f"journal cat: {error}") from None
+    left_out = LeftOut("journal cat")
+    left_out.name(wrong)
+    if left_out.named:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -137,21 +143,24 @@ def follow(
     journal = _journal("follow", where, config, broker)
     wanted = _Wanted("follow", kind, topic, client, None, expand)
     ends = None if seconds is None else time.monotonic() + seconds
-    from ...broker.journal.reading import Follower
+    from ...broker.journal.following import Follower
 
     follower = Follower(journal)
-    list(follower.fresh())
-    names = {0: "", **journal.names()}
+    wrong, left_out = follower.wrong, LeftOut("journal follow")
     try:
+        follower.skip()
+        names = {0: "", **journal.names(wrong)}
         while ends is None or time.monotonic() < ends:
-            for table in follower.fresh():
-                if table.num_rows:
-                    names |= journal.names()
+            for table, _ in follower.read():
+                names |= journal.names(wrong)
                 _print(wanted.rows(table), names, as_json)
+            left_out.name(wrong)
             sys.stdout.flush()
             time.sleep(LOOK)
     except KeyboardInterrupt:
         return
+    except OSError as error:
+        raise fail(f"journal follow: {error}") from None
 
 
 @app.command()
@@ -219,12 +228,8 @@ def _gaps(table: Any) -> list[str]:
 def _untold(journal: Journal) -> list[tuple[str, str]]:
     """Messages that have no end yet, and why."""
     from ...broker.journal.ends import stories
-    from ...broker.journal.reading import Damaged
 
-    try:
-        return [(str(story.id), story.missing) for story in stories(journal.tables()).values() if story.missing]
-    except Damaged as error:
-        raise fail(f"journal check: {error}") from None
+    return [(str(story.id), story.missing) for story in stories(journal.tables(wrong=[])).values() if story.missing]
 
 
 class _Wanted:

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from ..output import WRONG_USE, fail
+from ..output import FAILED, WRONG_USE, fail
+from .left_out import LeftOut
 
 LOOK = 1.0  # seconds between two looks with --follow
 
@@ -43,7 +44,7 @@ def export(
 
     With --state a second run sends what is new. Spans have the same identifiers each time: what is sent twice is shown once.
 
-    Status: 0 sent; 1 the collector does not take spans, or the journal cannot be read; 2 wrong command line.
+    Status: 0 sent; 1 the collector does not take spans, or the journal cannot be read, or not all of it; 2 wrong command line.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -51,23 +52,26 @@ def export(
     from ... import __version__
     from ...broker.journal.export import Export
     from ...broker.journal.otlp import Collector, ExportError, headers_of
-    from ...broker.journal.reading import Damaged, Journal
+    from ...broker.journal.reading import Journal
 
     try:
         collector = Collector(otlp, headers_of(header))
         made = Export(Journal(where, broker), collector, __version__, state)
     except (ExportError, ValueError) as error:
         raise fail(f"journal export: {error}", WRONG_USE) from None
+    left_out = LeftOut("journal export")
     try:
         with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
             task = progress.add_task("spans", total=None)
             made.once(lambda count: progress.update(task, completed=count))
+            left_out.name(made.follower.wrong)
             while follow:
                 time.sleep(LOOK)
                 made.once()
+                left_out.name(made.follower.wrong)
     except KeyboardInterrupt:
         pass
-    except (ExportError, Damaged, OSError) as error:
+    except (ExportError, OSError) as error:
         raise fail(f"journal export: {error}") from None
     finally:
         collector.close()
@@ -76,3 +80,5 @@ def export(
     else:
         rejected = f", {collector.rejected:,} rejected" if collector.rejected else ""
         print(f"{collector.sent:,} spans sent{rejected}")
+    if left_out.named:
+        raise typer.Exit(FAILED)

@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...broker.journal.place import Place
-from ...broker.journal.reading import Damaged, Journal
+from ...broker.journal.reading import Journal, Wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def names_of(place: Place) -> tuple[dict[int, str], list[tuple[str, str]]]:
-    """id -> name of everything, and files that cannot be read with the reason. Without names, tables have numbers."""
-    try:
-        return Journal(place).names(), []
-    except Damaged as error:
-        path, _, text = str(error).partition(": ")
-        return {}, [(path, text)]
+def names_of(place: Place) -> tuple[dict[int, str], Wrong]:
+    """id -> name of everything, and files that cannot be read with the reason. Tables have numbers instead of their names."""
+    wrong: Wrong = []
+    return Journal(place).names(wrong), wrong
 
 
 def prefix(topic: str, levels: int) -> str:

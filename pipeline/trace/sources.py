@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...broker.journal.place import Place
-from ...broker.journal.reading import Damaged, Journal
+from ...broker.journal.reading import Journal, Wrong
 from ...broker.journal.search import Query, Search
 from ..errors import MissingExtra, PipelineError
 from .story import Story, stories
@@ -102,10 +102,8 @@ def _find(search: Search, query: Query, made: Gathered) -> Any:
 
 
 def _names(journal: Journal, made: Gathered) -> dict[int, str]:
-    try:
-        names = journal.names()
-    except Damaged as error:
-        made.notes.append(f"names are missing: {error}")
-        names = {}
+    wrong: Wrong = []
+    names = journal.names(wrong)
+    made.notes += [f"names are missing: {path}: {text}" for path, text in wrong]
     made.names.update(names)
     return names
