@@ -27,6 +27,12 @@ class CrossingOptions:
         list[str],
         typer.Option("--in", metavar="FILTER", help="Topics that come in; all without this option; again for more.", show_default=False),
     ] = field(default_factory=list)
+    into_wanted: Annotated[
+        list[str],
+        typer.Option(
+            "--in-wanted", metavar="FILTER", help="Topics that come in only while the mesh subscribes to them.", show_default=False
+        ),
+    ] = field(default_factory=list)
     out: Annotated[
         list[str],
         typer.Option("--out", metavar="FILTER", help="Topics that go there; all without this option; again for more.", show_default=False),
@@ -45,6 +51,7 @@ class CrossingOptions:
             "name": self.attach_name,
             "address": url,
             "in": self.into or None,
+            "in_wanted": self.into_wanted or None,
             "out": self.out or None,
             "qos": self.qos,
             "version": self.version,

@@ -121,6 +121,17 @@ def overlaps(one: str, other: str) -> bool:
     return True
 
 
+def intersection(one: str, other: str) -> str | None:
+    """The filter of the topics that both filters match; None if there are none."""
+    if not overlaps(one, other):
+        return None
+    (levels, below), (beside, beside_below) = _levels(one), _levels(other)
+    if len(levels) < len(beside):
+        levels, beside = beside, levels  # what is longer has levels of its own only where the other one ends with #
+    narrow = [levels[at] if at >= len(beside) or levels[at] != "+" else beside[at] for at in range(len(levels))]
+    return "/".join([*narrow, "#"] if below and beside_below else narrow)
+
+
 def has_wildcard(filter_: str) -> bool:
     """Whether a well-formed filter contains `+` or `#`."""
     return "+" in filter_ or "#" in filter_

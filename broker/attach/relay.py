@@ -100,15 +100,23 @@ class _Way:
     """One direction.
 
     rename: the topic's name at the target; None: it does not pass. kept_back: whether an old retained message, by its name at the target,
-    stays behind. own: identifiers of QoS 2 that the relay answers. stale: those that the target is still to release. swallow: those of
-    PUBCOMP that nobody waits for, in order.
+    stays behind. bare: whether messages lose the retain flag, by the same name. own: identifiers of QoS 2 that the relay answers. stale:
+    those that the target is still to release. swallow: those of PUBCOMP that nobody waits for, in order.
     """
 
-    __slots__ = ("count", "kept_back", "own", "rename", "source", "stale", "swallow", "target")
+    __slots__ = ("bare", "count", "kept_back", "own", "rename", "source", "stale", "swallow", "target")
 
-    def __init__(self, source: End, target: End, rename: Name, kept_back: Callable[[bytes], bool], count: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        source: End,
+        target: End,
+        rename: Name,
+        kept_back: Callable[[bytes], bool],
+        bare: Callable[[bytes], bool],
+        count: Callable[[], None],
+    ) -> None:
         self.source, self.target = source, target
-        self.rename, self.kept_back, self.count = rename, kept_back, count
+        self.rename, self.kept_back, self.bare, self.count = rename, kept_back, bare, count
         self.own: set[int] = set()
         self.stale: dict[int, None] = {}
         self.swallow: deque[int] = deque()
@@ -129,7 +137,8 @@ class Relay:
     """One life of two connections.
 
     names: outwards and inwards, of `PolicyFilter`. retained: whether this broker has a retained message at a topic. identifiers: of QoS 2
-    that our session has taken and that are not released. note: told of what an operator should know.
+    that our session has taken and that are not released. note: told of what an operator should know. bare: whether messages of a topic come
+    in without their retain flag.
     """
 
     def __init__(
@@ -142,6 +151,7 @@ class Relay:
         identifiers: Callable[[], list[int]],
         counts: Counts,
         note: Callable[[str], None],
+        bare: Callable[[bytes], bool] = lambda topic: False,
     ) -> None:
         self.here, self.there = here, there
         self._wants, self._identifiers, self._counts, self._note = wants, identifiers, counts, note
@@ -154,8 +164,8 @@ class Relay:
             counts.into += 1
 
         self._early: list[tuple[int, bytes]] = []  # frames from there, before this broker has accepted us
-        self._out = _Way(here, there, outwards, lambda name: False, out)
-        self._in = _Way(there, here, inwards, lambda topic: retained(topic) and outwards(topic) is not None, into)
+        self._out = _Way(here, there, outwards, lambda name: False, lambda name: False, out)
+        self._in = _Way(there, here, inwards, lambda topic: retained(topic) and outwards(topic) is not None, bare, into)
 
     @property
     def up(self) -> bool:
@@ -226,6 +236,15 @@ class Relay:
         if there.version == 5 or fresh or not wants.again:  # with MQTT 3.1.1 all that is retained would come again
             _subscribe(there, wants.there, min(wants.qos, here.qos), fresh)
 
+    def ask(self, new: list[str], gone: list[str]) -> None:
+        """Subscribe more at the other broker, without retained messages, and then give up the rest: in between a message may come twice."""
+        there, wide = self.there, self.there.version == 5
+        for start in range(0, len(new), FILTERS):
+            qos = min(self._wants.qos, self.here.qos)
+            there.send(Subscribe(65_535, [Subscription(one, qos, wide, False, 2 if wide else 0) for one in new[start : start + FILTERS]]))
+        for start in range(0, len(gone), FILTERS):
+            there.send(Unsubscribe(65_535, gone[start : start + FILTERS]))
+
     def _frame(self, way: _Way, back: _Way, first: int, body: bytes) -> None:
         """A frame of `way.source`. back: the way towards it."""
         kind = first >> 4
@@ -274,6 +293,8 @@ class Relay:
             self._counts.withheld += 1
             self._take(way, message)
             return
+        if message.first & 1 and way.bare(name):
+            message = message._replace(first=message.first & 0xFE)
         frame = way.target.frame(message, name)
         if way.target.takes and len(frame) > way.target.takes:
             self._counts.refused += 1

@@ -29,6 +29,7 @@ from ..transport.in_process import InProcessPair
 from ..transport.tls.openssl_errors import explain
 from ..transport.websocket.client import dial
 from .end import WINDOW, End, Refused
+from .interest import Demand, Interest
 from .relay import Counts, Later, Relay, Wants, unmark
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class Attachment:
         self._fenced = False  # another client took over our session
         self._mark_topic = settings.share[1].encode()
         self._silence = STANDBY_SILENCE if settings.standby else SILENCE
+        self.demand = Demand(settings.wanted, settings.policy)
+        self._interest: Interest | None = None
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -219,9 +222,9 @@ class Attachment:
         settings = self.settings
         there = End(str(settings.address), self._connect_there(), self._largest if settings.version == 5 else LONGEST_LENGTH)
         here = End(HERE, Connect(), LONGEST_LENGTH)
-        wants = Wants(filters_here(settings.policy), filters_there(settings.policy), settings.qos, self._begun, settings.mark)
-        names = (self._outwards, self._filter.inwards)
-        return Relay(here, there, wants, names, self._retained, self._identifiers, self.counts, self._note)
+        wants = Wants(filters_here(settings.policy), settings.asked, settings.qos, self._begun, settings.mark)
+        names = (self._outwards, self._on_demand if settings.wanted else self._filter.inwards)
+        return Relay(here, there, wants, names, self._retained, self._identifiers, self.counts, self._note, self._bare)
 
     def _look(self, there: Line) -> None:
         """See whether the other broker still says something."""
@@ -306,6 +309,14 @@ class Attachment:
         self._say("up", "")
         if self._pair is not None:
             self._pair.at_once = True  # from now on the lines only write
+        if self.settings.wanted:
+            self._interest = Interest(self.demand, self._site, self.settings.session, self._ask, relay.there.present)
+
+    def _ask(self, new: list[str], gone: list[str]) -> None:
+        """Subscribe at the other broker, and give up what is wanted no more."""
+        if self._relay is not None:
+            self._relay.ask(new, gone)
+            self._lines[0].write()
 
     def _failed(self, error: Exception) -> None:
         log.error("event=attach-failed name=%s", self.settings.name, exc_info=error)
@@ -323,6 +334,9 @@ class Attachment:
                 unmark(line.end, self.settings.mark)
             line.leave()
         self._lines, self._relay, self._pair = [], None, None
+        if self._interest is not None:
+            self._interest.stop()
+            self._interest = None
 
     # As whom
 
@@ -362,6 +376,15 @@ class Attachment:
 
     def _outwards(self, topic: bytes) -> bytes | None:
         return None if topic == self._mark_topic else self._filter.outwards(topic)
+
+    def _on_demand(self, name: bytes) -> bytes | None:
+        topic = self._filter.inwards(name)
+        if topic is not None and self._interest is not None and self.demand.stray(topic, name):
+            self._interest.stray(name)
+        return topic
+
+    def _bare(self, topic: bytes) -> bool:
+        return self.demand.of_demand(topic.decode())
 
     def _retained(self, topic: bytes) -> bool:
         return self._site.retained.has(topic)
@@ -448,3 +471,5 @@ class Attachments:
             for name in ("out", "into", "refused", "withheld"):
                 yield f"{below}/messages/{name}", str(getattr(counts, name))
             yield f"{below}/faults", str(one.faults)
+            if one.settings.wanted:
+                yield f"{below}/subscriptions/wanted", str(len(one.demand.asked))

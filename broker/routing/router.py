@@ -104,6 +104,7 @@ class Router:
     spreads: batches that are delivered in turns now.
     noting: whether the journal has events of a topic, and what its counters call it.
     journal: what is told of deliveries; None without one.
+    watchers: told of each filter whose subscribers change, here or elsewhere in the mesh; of None when any may have changed.
     edits: counts changes of subscriptions here.
     changes: counts dropped routes; what a connection remembers of recipients is good until the count changes.
     """
@@ -131,6 +132,7 @@ class Router:
         self.queues: Members | None = None
         self.addressed: Callable[[str, dict[Any, list[Entry]]], Addressed | None] | None = None
         self.spreads: list[Spread] = []
+        self.watchers: list[Callable[[str | None], None]] = []
         self._known = KnownRecipients()
         self._making: list[Making] = []
         self._route_bytes = 0
@@ -303,6 +305,8 @@ class Router:
 
     def _changed(self, topic_filter: str) -> None:
         """Drop the cached routes that a filter's change concerns."""
+        for watcher in self.watchers:
+            watcher(topic_filter)
         for making in self._making:
             making.stale = making.stale or matches(topic_filter, making.topic)
         if "+" not in topic_filter and "#" not in topic_filter:
@@ -339,6 +343,8 @@ class Router:
         """Interest elsewhere in the mesh changed, for these filters or (None) for any."""
         if filters is None:
             self._clear()
+            for watcher in self.watchers:
+                watcher(None)
         else:
             for topic_filter in filters:
                 self._changed(topic_filter)

@@ -4,6 +4,7 @@
     name = "plant"                      # unique in this file; the same at a stand-by
     address = "mqtt://10.0.0.7:1883"    # mqtt://, mqtts://, ws:// or wss://
     in = ["plant/sensors/#"]            # topics that come in from there, by their names here; left out: all, []: none
+    in_wanted = ["plant/raw/#"]         # topics that come in only while somebody in the mesh subscribes to them
     out = ["plant/commands/#"]          # topics that go there, by their names here; left out: all, []: none
     in_except = []
     out_except = []
@@ -29,7 +30,7 @@ from pathlib import Path
 from ...base.address import CLIENT, Address, AddressError, parse_address
 from ...base.settings import ConfigError, Section
 from ...mesh.topology.rules import rules_of
-from ...mesh.wire.policy import OPEN, Policy
+from ...mesh.wire.policy import OPEN, Policy, check_policy
 from ...mqtt.topics import covers, overlaps
 
 POLICY_KEYS = ("out", "out_except", "in", "in_except", "map")
@@ -38,11 +39,15 @@ VERSIONS = {"5": 5, "3.1.1": 4}
 
 @dataclass(slots=True)
 class AttachSettings:
-    """One table `[[attach]]`. version: 5 or 4, of MQTT. policy: what crosses. qos: the highest, in both directions."""
+    """One table `[[attach]]`. version: 5 or 4, of MQTT. policy: what crosses. qos: the highest, in both directions.
+
+    wanted: what comes in only while somebody subscribes; it is in `policy.into` too.
+    """
 
     name: str
     address: Address
     policy: Policy = OPEN
+    wanted: tuple[str, ...] = ()
     qos: int = 2
     version: int = 5
     user: str | None = None
@@ -64,6 +69,12 @@ class AttachSettings:
         return "$share/{}/{}".format(*self.share) if self.standby else ""
 
     @property
+    def asked(self) -> list[str]:
+        """The topic filters, by the names there, of what always comes in."""
+        into = self.policy.into
+        return filters_there(self.policy._replace(into=None if into is None else tuple(one for one in into if one not in self.wanted)))
+
+    @property
     def share(self) -> tuple[str, str]:
         """Its group and filter."""
         return self.session, f"mqmesh/attach/{self.name}"
@@ -75,6 +86,8 @@ class AttachSettings:
         settings = cls(name, _address(section), client_id=f"mqmesh-{name}")
         crossing = Section(section.file, {key: section.table[key] for key in POLICY_KEYS if section.has(key)}, section.path)
         settings.policy = rules_of(crossing).policy
+        if section.has("in_wanted"):
+            settings._read_wanted(section)
         settings.qos = section.whole("qos", 0, 2, 2)
         settings.version = VERSIONS[section.choice("version", tuple(VERSIONS), "5")]
         settings.client_id = section.string("client_id", settings.client_id, "give the client identifier to use there")
@@ -87,6 +100,20 @@ class AttachSettings:
         settings.standby = section.flag("standby", False)
         section.done()
         return settings
+
+    def _read_wanted(self, section: Section) -> None:
+        """Take `in_wanted`, beside which only what `in` names comes in. Raises ConfigError."""
+        self.wanted = tuple(dict.fromkeys(section.strings("in_wanted")))
+        into = (*(self.policy.into or ()), *self.wanted)
+        for number, one in enumerate(into):
+            twice = next((other for other in into[:number] if one in self.wanted and overlaps(one, other)), None)
+            if twice is not None:
+                raise section.error("in_wanted", f"{twice} and {one} match the same topics, which would come twice")
+        self.policy = self.policy._replace(into=into)
+        try:
+            check_policy(self.policy)
+        except ValueError as error:
+            raise section.error("in_wanted", str(error)) from None
 
 
 def attachments_of(sections: list[Section], folder: Path | None, roams: bool) -> list[AttachSettings]:

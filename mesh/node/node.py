@@ -87,17 +87,17 @@ class Node:
         self._core = Core(identity, config or MeshConfig(), wall_offset, lives, keys)
         self._core.former = former
         self._states = LinkStates((identity.number, identity.uuid.bytes), lives)
-        self._interests = Interests()
+        self.interests = Interests()  # callers only read it
         own_groups: set[Share] = set()
-        self._zones = Zones(identity.number, self._interests)
+        self._zones = Zones(identity.number, self.interests)
         self._tree = OwnTree(self._core, self._states)
         frames = Framer(self._core, self._tree)
-        self._dispatch = Dispatch(self._core, self._states, self._interests, self._zones, self._tree, frames, own_groups)
+        self._dispatch = Dispatch(self._core, self._states, self.interests, self._zones, self._tree, frames, own_groups)
         self._dispatch.local = self._serve_here
         self._origin = Origin(self._core, self._states, self._zones, self._tree, frames, self._dispatch)
         self._relay = Relay(self._core)
         self.receive_one = self._relay.direct.take  # one frame by itself, see there; nothing else is due then, but for its token
-        parts = (self._core, self._states, self._interests)
+        parts = (self._core, self._states, self.interests)
         self._members = Membership(*parts, self._zones, self._tree, self._dispatch, own_groups)
         self._retained = RetainedMessages(self._core)
         self._origin.keep, self._relay.keep = self._retained.put, self._retained.live
@@ -150,13 +150,13 @@ class Node:
         first: dict[int, int] = {}  # the neighbour that the path to a broker begins with; parents stand before their children
         for number, path in states.paths.items():
             first[number] = number if path.parent == core.number else first[path.parent]
-        for number, uuid in self._interests.active.items():
+        for number, uuid in self.interests.active.items():
             record = states.records.get((number, uuid))
             if record is None:
                 continue
             way = states.paths.get(number)
             changed = self._members.changed.get(number)
-            interest = self._interests.sets.get((number, uuid))
+            interest = self.interests.sets.get((number, uuid))
             d = self._dispatch.custody.destinations.get(number)
             found.append(
                 Member(
@@ -222,11 +222,11 @@ class Node:
     def wanted(self, topic: str) -> int:
         """The same by interest alone, whatever policies on the way say: the topic by its name here."""
         self._members.refresh()
-        return self._interests.match(topic).mask
+        return self.interests.match(topic).mask
 
     def sharers(self, share: Share) -> int:
         """The brokers elsewhere that can be reached and have members of a shared subscription, as a set."""
-        return mask_of([number for number, _ in self._interests.members(share)]) & self.live()
+        return mask_of([number for number, _ in self.interests.members(share)]) & self.live()
 
     def key_of(self, number: int) -> bytes | None:
         """The public key under which a broker is known, that it signs its statements with; None: none is known."""
@@ -358,7 +358,7 @@ class Node:
 
     def reserve(self, prefixes: tuple[str, ...]) -> None:
         """Topics that begin so are wanted by those brokers alone whose filters begin so too."""
-        self._interests.reserved = prefixes
+        self.interests.reserved = prefixes
 
     def route(self, topic: bytes, retain: bool = False) -> MeshRoute | None:
         """Who elsewhere wants a topic; None: nobody. Valid until a `FiltersChanged` that concerns it.
@@ -371,7 +371,7 @@ class Node:
         text = topic.decode()
         match = self._zones.match(text)
         if match.mask or match.groups or retain or (self._core.config.mode == "flood" and self._core.links):
-            return MeshRoute(topic, text, match, self._interests.generation)
+            return MeshRoute(topic, text, match, self.interests.generation)
         return None
 
     def publish(
@@ -394,9 +394,9 @@ class Node:
         core.enter(now)
         if self._states.dirty:
             self._members.refresh()
-        if route.generation != self._interests.generation:
+        if route.generation != self.interests.generation:
             route.match = self._zones.match(route.text)
-            route.generation = self._interests.generation
+            route.generation = self.interests.generation
         if core.config.mode == "flood" and not run.qos:
             return self._origin.publish_flood(route, run, local_groups, keep)
         return self._origin.publish(route, run, local_groups, keep, hold)
@@ -422,7 +422,7 @@ class Node:
         core.enter(now)
         if self._states.dirty:
             self._members.refresh()
-        if self._interests.changed is None or self._interests.changed or (core.config.mode == "flood" and not run.qos):
+        if self.interests.changed is None or self.interests.changed or (core.config.mode == "flood" and not run.qos):
             return None
         return self._origin.publish_parts(mask, run)
 
@@ -431,7 +431,7 @@ class Node:
 
         qos: 0 or 1. Nothing else is due then, but for `records` at QoS 1.
         """
-        core, interests = self._core, self._interests
+        core, interests = self._core, self.interests
         if self._states.dirty or self._tree.due or core.actions or interests.changed is None or interests.changed:
             return None
         if core.config.mode == "flood":
@@ -471,7 +471,7 @@ class Node:
     def known(self) -> int:
         """The brokers that can be posted to, as a set: known and not forgotten, reachable or not, and not behind a link with a policy."""
         self._members.refresh()
-        return mask_of(list(self._interests.active)) & ~mask_of(list(self._zones.of))
+        return mask_of(list(self.interests.active)) & ~mask_of(list(self._zones.of))
 
     def live(self) -> int:
         """The other brokers that can be reached now, as a set."""
@@ -504,7 +504,7 @@ class Node:
 
     def name(self, number: int) -> str:
         """A broker's name, or its number in figures when it is not known."""
-        uuid = self._interests.active.get(number)
+        uuid = self.interests.active.get(number)
         record = self._states.records.get((number, uuid)) if uuid is not None else None
         return record.name if record is not None else self._core.identity.name if number == self._core.number else str(number)
 
@@ -548,7 +548,7 @@ class Node:
 
     def take(self) -> list[Action]:
         """What the shell must do since the last call, in order. Call it after each call or batch of calls."""
-        core, interests = self._core, self._interests
+        core, interests = self._core, self.interests
         core.stirred = False
         self._members.flush_links()
         self._members.refresh()
@@ -654,7 +654,7 @@ class Node:
         """
         core = self._core
         core.enter(now)
-        for entry in restore(core, self._members, self._interests, self._relay, self._dispatch, entries, values, pages):
+        for entry in restore(core, self._members, self.interests, self._relay, self._dispatch, entries, values, pages):
             self._serve_here(entry.run, entry, entry.picks[0][0])
 
     def records(self) -> Records | None:

@@ -15,7 +15,7 @@ It does not know links, trees or messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b, sha256, shake_256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -275,6 +275,17 @@ class Interests:
             else:
                 groups.setdefault((group, filter_), []).append((number, weight))
         return Match(mask, tuple(Group(share, tuple(sorted(members))) for share, members in sorted(groups.items())))
+
+    def filters(self) -> Iterator[Iterable[Entry]]:
+        """What is subscribed at each broker that counts, as tables that change."""
+        for number, uuid in list(self.active.items()):
+            known = self.sets.get((number, uuid))
+            if known is not None:
+                yield known.entries
+
+    def has(self, filter_: str) -> bool:
+        """Whether a filter is subscribed at a broker that counts, shared or not."""
+        return self._tree.count(filter_) > 0
 
     def members(self, share: Share) -> tuple[tuple[int, int], ...]:
         """Who has members of a shared subscription, (broker, weight) by number."""

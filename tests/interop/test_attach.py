@@ -151,3 +151,30 @@ def test_a_broker_that_knows_no_bridges_would_send_everything_back(tmp_path: Pat
             watch.subscribe("$SYS/broker/attach/plant/trouble", 0)
             while b"would send back what we publish: # and # overlap there; give other in and out" not in watch.next().payload:
                 pass
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_topics_come_in_on_demand(tmp_path: Path, version: str) -> None:
+    lines = f'version = "{version}"\nin = ["s/#"]\nin_wanted = ["raw/#"]'
+    with (
+        Mosquitto(tmp_path) as its_broker,
+        attached(tmp_path, its_broker.url, lines) as our_broker,
+        Paho(our_broker.port) as ours,
+        Paho(its_broker.port) as its,
+    ):
+        its.publish("raw/1", b"for nobody", 1)
+        ours.subscribe("s/#", 1)
+        ours.subscribe("raw/+/x", 1)
+        its.publish("s/1", b"", 1)
+        assert ours.next().topic == "s/1", "what always comes in"
+        number = 0
+        while ours.messages.empty():  # Mosquitto has not heard of it yet
+            its.publish("raw/1/x", b"%d" % number, 1)
+            number += 1
+        first = int(ours.next().payload)
+        for more in range(number, number + 20):
+            its.publish("raw/1/x", b"%d" % more, 1)
+            its.publish("raw/1/y", b"for nobody", 1)
+        assert [int(ours.next().payload) for _ in range(first + 1, number + 20)] == list(range(first + 1, number + 20))
+        its.publish("s/1", b"last", 1)
+        assert ours.next().payload == b"last"

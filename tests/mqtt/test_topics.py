@@ -13,7 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.mqtt.errors import MalformedPacket, PeerError
-from mqmesh.mqtt.topics import NAMES, PAUSE, SHORT, STEP, FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
+from mqmesh.mqtt.topics import (
+    NAMES,
+    PAUSE,
+    SHORT,
+    STEP,
+    FilterTree,
+    TopicTree,
+    check_filter,
+    check_topic,
+    intersection,
+    matches,
+    overlaps,
+    split_share,
+    too_deep,
+)
 from support.examples import examples
 
 from .strategies import filters, topics
@@ -73,6 +87,16 @@ def test_examples_of_the_standard(filter_: str, yes: list[str], no: list[str]) -
 @given(filters(), topics)
 def test_matches_like_the_reference(filter_: str, topic: str) -> None:
     assert matches(filter_, topic) == reference(filter_, topic)
+
+
+@settings(max_examples=examples(500))
+@given(filters(), filters(), st.lists(topics, max_size=5))
+def test_the_intersection_matches_what_both_filters_match(one: str, other: str, names: list[str]) -> None:
+    both = intersection(one, other)
+    assert (both is not None) == overlaps(one, other)
+    assert both == intersection(other, one)
+    for name in [*names, *(filter_.replace("+", "a").replace("#", "b") for filter_ in (one, other, both or "a"))]:
+        assert (both is not None and matches(both, name)) == (matches(one, name) and matches(other, name))
 
 
 @settings(max_examples=examples(300))

@@ -33,7 +33,7 @@ def lie(chance: Random, liar: Site, victim: Site, hearer: Site, incarnation: int
     if what == "interest":
         said = InterestSet(record.epoch + chance.choice((0, 1)))
         said.version = chance.choice((1, 1 << 40))
-        old = node._interests.sets.get(key)
+        old = node.interests.sets.get(key)
         seals = (None, None if old is None else old.seal, own.seal("interest", *said.said(key)))
         return encode("interest", InterestUpdate(*key, said.epoch, None, said.version, 0, (), (), chance.choice(seals)))
     if what == "tree":

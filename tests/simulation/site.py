@@ -152,7 +152,7 @@ class Site:
             self.disk.apply(records)
             node.committed(records.mark, world.clock.now)
             for topic, match in self.known.items():
-                found = node._interests.match(topic)
+                found = node.interests.match(topic)
                 assert found == match, f"site {self.number} restarts and believes that {found} want {topic}, it knew {match}"
         self.view = {bytes(run.topic): run.payloads[0] for run in node.retained()}
         self.wake = None
@@ -536,7 +536,7 @@ class Site:
         records = node.records()
         if records is not None:
             self.open.records.append(records)
-            self.open.known = {topic: node._interests.match(topic) for topic in self.world.topics}
+            self.open.known = {topic: node.interests.match(topic) for topic in self.world.topics}
             for order, run, _ in records.entries:
                 self._orders[order] = run
             for order in records.gone:

@@ -24,6 +24,7 @@ from mqmesh.broker.hooks import Hooks
 from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.server import Broker
+from mqmesh.broker.settings.attach import AttachSettings
 from mqmesh.broker.settings.http import HttpAddress
 from mqmesh.broker.transport.websocket.client import dial
 from mqmesh.mqtt import packets
@@ -242,7 +243,7 @@ class Site:
 
     tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. origins: of web
     pages that may connect. metabroker: its rule. journal: what it writes down. queues: that it has. management: roles of
-    users. hooks: that it calls. limits: fields of `Limits` that differ.
+    users. hooks: that it calls. attach: brokers that it is attached to. limits: fields of `Limits` that differ.
     """
 
     def __init__(
@@ -259,6 +260,7 @@ class Site:
         management: ManagementSettings | None = None,
         queues: QueueSettings | None = None,
         hooks: Sequence[Hooks] = (),
+        attach: Sequence[AttachSettings] = (),
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
@@ -271,6 +273,7 @@ class Site:
         config.access = access
         config.journal = journal
         config.queues = queues
+        config.attach = list(attach)
         if management is not None:
             config.management = management
         if metabroker is not None:

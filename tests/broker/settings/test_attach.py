@@ -87,3 +87,31 @@ def test_one_broker_of_a_topology(tmp_path: Path) -> None:
     file.write_text(mesh + brokers + attached + "qos = 7\n")
     with pytest.raises(ConfigError, match=r"broker\[2\]\.attach\[1\]\.qos = 7"):
         of_topology(load(file), "b2")
+
+
+def test_what_comes_in_on_demand_stands_beside_what_always_does() -> None:
+    (plant,) = parse(tomllib.loads(LEAST + 'in = ["s/#"]\nin_wanted = ["raw/+/#", "log/#"]\n')).attach
+    assert plant.policy.into == ("s/#", "raw/+/#", "log/#")
+    assert (plant.asked, plant.wanted) == (["s/#"], ("raw/+/#", "log/#"))
+    (plant,) = parse(tomllib.loads(LEAST + 'in_wanted = ["raw/#"]\n')).attach
+    assert (plant.asked, plant.policy.into) == ([], ("raw/#",)), "nothing else comes in"
+    (plant,) = parse(tomllib.loads(LEAST + 'in = ["a/#", "a/b"]\nin_wanted = ["raw/#"]\n')).attach
+    assert plant.asked == ["a/#"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ('in = ["a/#"]\nin_wanted = ["+/b"]', "a/# and +/b match the same topics, which would come twice"),
+        ('in = ["a"]\nin_wanted = ["a"]', "a and a match the same topics"),
+        ('in_wanted = ["a/+", "a/b"]', "a/+ and a/b match the same topics"),
+        ('in_wanted = ["a/#/b"]', "# must stand alone in the last level"),
+        ('in_wanted = ["$SYS/#"]', "topics that begin with $ never leave a broker"),
+        ('in_wanted = "a"', "give a list of strings"),
+    ],
+)
+def test_mistakes_in_what_comes_in_on_demand(lines: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(tomllib.loads(LEAST + lines))
+    assert "attach[1].in_wanted" in str(caught.value)
+    assert text in str(caught.value)

@@ -160,7 +160,7 @@ def test_interest_of_a_broker_out_of_reach_is_passed_on() -> None:
     net.add(5)
     net.link(2, 5)
     net.settle()
-    assert (9, b"9" * 16) in net.nodes[5]._interests.sets
+    assert (9, b"9" * 16) in net.nodes[5].interests.sets
 
 
 def test_interest_spreads_as_deltas_and_routes_follow() -> None:

@@ -365,7 +365,7 @@ def lie(net: Net, origin: int, monkeypatch: pytest.MonkeyPatch) -> None:
     zones: Any = net.nodes[origin]._zones
     zones._take({})
     monkeypatch.setattr(zones, "refresh", lambda paths, policies: False)
-    net.nodes[origin]._interests.all_stale()
+    net.nodes[origin].interests.all_stale()
     net.nodes[origin]._tree.due = True
 
 
@@ -415,7 +415,7 @@ def test_match_without_policies_is_that_of_interest() -> None:
     net = line({})
     want(net, "a", 4)
     node: Any = net.nodes[1]
-    assert node._zones.match("a") is node._interests.match("a")
+    assert node._zones.match("a") is node.interests.match("a")
     assert node._zones.match("a") == Match(0b10000, ())
 
 

@@ -168,7 +168,7 @@ def test_no_summary_uses_up_an_epoch() -> None:
 @pytest.mark.parametrize("base", [None, 1])
 def test_nobody_says_what_another_wants(base: int | None) -> None:
     net, _ = line(1, 2, 3)
-    known = net.nodes[3]._interests.sets[1, net.nodes[1].identity.uuid.bytes]
+    known = net.nodes[3].interests.sets[1, net.nodes[1].identity.uuid.bytes]
     (entry,) = known.entries
     uuid = net.nodes[1].identity.uuid.bytes
     removes = () if base is None else (entry,)
@@ -262,7 +262,7 @@ def test_what_was_learned_survives_a_restart_and_can_be_passed_on() -> None:
     net.link(1, 4)
     net.settle()
     assert net.nodes[1]._core.keys.pins[3].key == signer_of(3).public  # type: ignore[union-attr]
-    assert (3, net.nodes[1]._interests.active[3]) in net.nodes[4]._interests.sets, "what an absent broker wants is passed on, signed by it"
+    assert (3, net.nodes[1].interests.active[3]) in net.nodes[4].interests.sets, "what an absent broker wants is passed on, signed by it"
     net.disks.pop(3)
     net.add(3, uuid=77, epoch=2000, keys=Keys("mesh", 3, "b3", STRANGER))
     net.link(3, 1)
