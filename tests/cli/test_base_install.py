@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -61,9 +62,8 @@ LACKING = [
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose commands find only the packages that a base installation has."""
-    hidden = sorted(name for name, owners in packages_distributions().items() if not kept() & {canonicalize_name(one) for one in owners})
     (tmp_path / "hiding").mkdir()
-    (tmp_path / "hiding" / "sitecustomize.py").write_text(HIDING.format(hidden=set(hidden)))
+    (tmp_path / "hiding" / "sitecustomize.py").write_text(HIDING.format(hidden=hidden()))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hiding"), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
@@ -71,6 +71,13 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     topology = Path(__file__).parents[2] / "topologies" / "pair.toml"
     (tmp_path / "pair.toml").write_text(topology.read_text())
     return tmp_path
+
+
+@cache  # it reads the files of all installed packages, which takes seconds
+def hidden() -> set[str]:
+    """The modules that come with an extra only."""
+    base = kept()
+    return {module for module, owners in packages_distributions().items() if not base & {canonicalize_name(one) for one in owners}}
 
 
 def kept() -> set[str]:

@@ -68,7 +68,6 @@ SECONDS = {
     "broker/queues/moving/test_every_moment.py": 18,
     "faults/kills/test_kill_metabrokers.py": 17,
     "broker/queues/archive/test_archive.py": 15,
-    "cli/test_base_install.py": 25,
     "faults/kills/test_kill_journal.py": 15,
     "interop/test_paced_link.py": 15,
     "broker/recipients/test_order.py": 14,
