@@ -112,6 +112,9 @@ class ClientConnection(Connection, Protocol):
     def wait_for_turn(self) -> None:
         """Work on what has come when it is its address's turn."""
 
+    def work(self, steps: Iterator[object]) -> None:
+        """Take the steps of a packet: at once while the slice lasts, the rest in turns."""
+
     def send_packet(self, packet: Any, answer: bool = False) -> None:
         """Send one control packet. answer: it goes as an acknowledgement does."""
 

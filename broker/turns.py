@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 SLICE = 0.004  # seconds that one piece of work has the loop
-ROUND = 0.008  # seconds of such work between two looks at the sockets
+ROUND = 0.004  # seconds of such work between two looks at the sockets
+CROWD = 0.008  # seconds of pieces that come at once, beyond which a piece waits
 HALF = 0.5  # seconds after which half of what an address has used is forgotten
 STALL = 0.020  # seconds of processor time that a piece of work should never take
 REST = 0.5  # of the time that passes, the part that is no client's: while pieces take less than the rest, none has to wait
@@ -131,7 +132,7 @@ class Turns:
         level = self._level - (now - self._last) * REST
         self._last = now
         self._level = level = max(level, 0.0)
-        if level > ROUND:
+        if level > CROWD:
             return False
         self._begun = now
         self.current = share

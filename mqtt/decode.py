@@ -9,7 +9,7 @@ Malformed (0x81) is what cannot be read; Protocol Error (0x82) is what can be re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from .errors import MalformedPacket, PeerError, protocol_error
@@ -95,6 +95,16 @@ def decode(first_byte: int, body: bytes, version: int) -> Packet:
     """
     check_first_byte(first_byte)
     return _DECODERS[first_byte >> 4](first_byte & 15, body, version)
+
+
+def decode_in_steps(first_byte: int, body: bytes, version: int) -> tuple[Subscribe | Unsubscribe, Iterator[None]]:
+    """`decode` of a SUBSCRIBE or UNSUBSCRIBE for whoever must not be held up by thousands of topic filters.
+
+    Returns the packet without filters, and the steps that read one each. The steps raise as `decode` does: behind the last one the
+    packet is whole and well-formed.
+    """
+    check_first_byte(first_byte)
+    return _begin_subscribe(body, version) if first_byte >> 4 == PacketKind.SUBSCRIBE else _begin_unsubscribe(body, version)
 
 
 def _done(body: bytes, position: int, kind: PacketKind) -> None:
@@ -246,9 +256,20 @@ def _acknowledgement(make: type[A], allowed: dict[int, Reason], kind: PacketKind
 
 
 def _subscribe(flags: int, body: bytes, version: int) -> Subscribe:
+    packet, steps = _begin_subscribe(body, version)
+    for _ in steps:
+        pass
+    return packet
+
+
+def _begin_subscribe(body: bytes, version: int) -> tuple[Subscribe, Iterator[None]]:
     packet_id, position = _read_packet_id(body, 0)
     properties, position = _properties(body, position, version, PacketKind.SUBSCRIBE)
-    subscriptions = []
+    packet = Subscribe(packet_id, [], properties)
+    return packet, _read_subscriptions(packet.subscriptions, body, position, version)
+
+
+def _read_subscriptions(subscriptions: list[Subscription], body: bytes, position: int, version: int) -> Iterator[None]:
     while position < len(body):
         filter_, position = read_string(body, position, "the Topic Filter")
         check_filter(filter_, shared=version == 5)
@@ -256,9 +277,9 @@ def _subscribe(flags: int, body: bytes, version: int) -> Subscribe:
             raise truncated("the Subscription Options")
         subscriptions.append(_subscription(filter_, body[position], version))
         position += 1
+        yield
     if not subscriptions:
         raise protocol_error("SUBSCRIBE has no Topic Filter", "MQTT-3.8.3-2")
-    return Subscribe(packet_id, subscriptions, properties)
 
 
 def _subscription(filter_: str, options: int, version: int) -> Subscription:
@@ -284,16 +305,27 @@ def _suback(flags: int, body: bytes, version: int) -> Suback:
 
 
 def _unsubscribe(flags: int, body: bytes, version: int) -> Unsubscribe:
+    packet, steps = _begin_unsubscribe(body, version)
+    for _ in steps:
+        pass
+    return packet
+
+
+def _begin_unsubscribe(body: bytes, version: int) -> tuple[Unsubscribe, Iterator[None]]:
     packet_id, position = _read_packet_id(body, 0)
     properties, position = _properties(body, position, version, PacketKind.UNSUBSCRIBE)
-    filters = []
+    packet = Unsubscribe(packet_id, [], properties)
+    return packet, _read_filters(packet.filters, body, position, version)
+
+
+def _read_filters(filters: list[str], body: bytes, position: int, version: int) -> Iterator[None]:
     while position < len(body):
         filter_, position = read_string(body, position, "the Topic Filter")
         check_filter(filter_, shared=version == 5)
         filters.append(filter_)
+        yield
     if not filters:
         raise protocol_error("UNSUBSCRIBE has no Topic Filter", "MQTT-3.10.3-2")
-    return Unsubscribe(packet_id, filters, properties)
 
 
 def _unsuback(flags: int, body: bytes, version: int) -> Unsuback:

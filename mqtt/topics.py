@@ -16,6 +16,7 @@ What they do not know: sessions, QoS, shared groups (`split_share` is for the ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator
 from itertools import zip_longest
 from typing import Any, Generic, TypeVar
@@ -28,6 +29,7 @@ from .fields import text
 V = TypeVar("V")
 
 _SHARE = "$share/"
+_CROWDED = re.compile(r"[^/]\+|\+[^/]", re.DOTALL)  # a + that shares its level with something
 
 STEP = 512  # levels of filters that one step of `FilterTree.match_in_steps` visits
 NAMES, SHORT = 1024, 64  # names of levels that a tree of topics knows, and the longest of these
@@ -60,7 +62,7 @@ def check_filter(filter_: str, shared: bool = True) -> None:
         return
     if "#" in filter_ and (filter_.find("#") != len(filter_) - 1 or (len(filter_) > 1 and filter_[-2] != "/")):
         raise MalformedPacket("# must stand alone in the last level of a Topic Filter", "MQTT-4.7.1-1")
-    if "+" in filter_ and any("+" in level and level != "+" for level in filter_.split("/")):
+    if "+" in filter_ and _CROWDED.search(filter_):
         raise MalformedPacket("+ must stand alone in its level of a Topic Filter", "MQTT-4.7.1-2")
 
 

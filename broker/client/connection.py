@@ -14,6 +14,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
@@ -324,6 +325,16 @@ class Connection(Outgoing, asyncio.Protocol):
         self.context.turns.wait(self.share, self)
         self._charge_tail()
 
+    def work(self, steps: Iterator[object]) -> None:
+        """Take the steps of a packet: at once while the slice lasts, the rest in turns. Nothing is taken from the client meanwhile."""
+        if self.steps is not None:
+            self.steps = chain(self.steps, steps)
+            return
+        turns = self.context.turns
+        if any(turns.over() and not self.inside for _ in steps):
+            self.steps = steps
+            self.wait_for_turn()
+
     def turn(self) -> bool:
         """Do a slice of what waits. True: more waits."""
         turns = self.context.turns
@@ -337,6 +348,8 @@ class Connection(Outgoing, asyncio.Protocol):
             except Exception:
                 self._internal_error()
             self.steps = None
+            if self._tail and turns.over() and not self.closing:
+                return True  # the next packet may be a long one
         self.waits = False
         if self.closing:
             return False

@@ -13,7 +13,7 @@ from ...base.queues import ALERTS, PREFIX
 from ...base.quoting import quoted
 from ...mqtt import packets
 from ...mqtt.bounds import check_bounds
-from ...mqtt.codec import decode
+from ...mqtt.codec import decode, decode_in_steps
 from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-AT_ONCE = 32  # filters of a packet that are taken at once; more are taken in turns
 REPLAYS = 10_000  # subscriptions of a session that may wait for what is retained
+FILTERS = (0x80, 0xA0)  # SUBSCRIBE and UNSUBSCRIBE, as the upper half of a first byte
 OLD_DUP = (0x68, 0x88, 0xA8)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE with the DUP flag, which MQTT 3.1 sets when it sends them again
 
 
@@ -46,6 +46,9 @@ def handle(connection: Connection, first: int, body: bytes) -> None:
         first &= 0xF7
     limits = connection.limits
     check_bounds(first, body, connection.version, limits.packet_properties, limits.packet_filters)
+    if first & 0xF0 in FILTERS:
+        connection.work(_filters(connection, first, body))
+        return
     packet = decode(first, body, connection.version)
     handler = HANDLERS.get(type(packet))
     if handler is None:
@@ -89,9 +92,21 @@ def pubcomp(connection: Connection, packet: packets.Pubcomp) -> None:
     session.pump()
 
 
-def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
-    """SUBACK first, then what is retained (MQTT-3.8.4-1, MQTT-3.3.1-9 to -11)."""
+def _filters(connection: Connection, first: int, body: bytes) -> Iterator[None]:
+    """Take a SUBSCRIBE or UNSUBSCRIBE: first all of it is read, then its filters are taken, one in each step."""
     session = _session(connection)
+    packet, steps = decode_in_steps(first, body, connection.version)
+    yield from steps
+    if session.connection is not connection:
+        return  # another one has taken the session up meanwhile
+    if isinstance(packet, packets.Subscribe):
+        yield from subscribe(connection, session, packet)
+    else:
+        yield from unsubscribe(connection, session, packet)
+
+
+def subscribe(connection: Connection, session: Session, packet: packets.Subscribe) -> Iterator[None]:
+    """SUBACK first, then what is retained (MQTT-3.8.4-1, MQTT-3.3.1-9 to -11)."""
     persistence = connection.site.persistence
     if len(session.replays) > REPLAYS:
         # it does not take the retained messages of its earlier subscriptions
@@ -113,17 +128,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         if wrong is not None:
             _suback(connection, packet, [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.subscriptions), answer=False, text=wrong)
             return
-    _go(connection, _subscribe(connection, session, packet), len(packet.subscriptions))
-
-
-def _go(connection: Connection, steps: Iterator[None], count: int) -> None:
-    """Take the steps of a packet that names so many filters: at once, or in turns."""
-    if count > AT_ONCE and not connection.inside:
-        connection.steps = steps
-        connection.wait_for_turn()
-    else:
-        for _ in steps:
-            pass
+    yield from _subscribe(connection, session, packet)
 
 
 def _subscribe(connection: Connection, session: Session, packet: packets.Subscribe) -> Iterator[None]:
@@ -136,6 +141,7 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
         persistence.begin()
     reasons = []
     wanted: dict[str, Replay] = {}
+    shares = []
     for subscription in packet.subscriptions:
         subscription.qos = min(subscription.qos, connection.limits.maximum_qos)
         if site.queues is not None and subscription.filter.startswith(PREFIX) and site.queues.owns(subscription.filter):
@@ -157,6 +163,8 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
                 found = site.retained.replay(subscription.filter, session.client_id)
                 runs = _seen(site, session, found, subscription.filter)
                 wanted[subscription.filter] = Replay(subscription.filter, runs, subscription.qos, suffix)
+            if shared:
+                shares.append(subscription.filter)
             reason = Reason(subscription.qos)
         reasons.append(reason)
         yield
@@ -165,9 +173,9 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
     if persistence is not None and session.stored:
         persistence.need_commit()  # others may have begun meanwhile
     _suback(connection, packet, reasons)
-    for subscription in packet.subscriptions:
-        share = split_share(subscription.filter)
-        if share is not None and share in site.router.groups and subscription.filter in session.subscriptions:
+    for topic_filter in shares:
+        share = split_share(topic_filter)
+        if share is not None and share in site.router.groups and topic_filter in session.subscriptions:
             site.router.groups[share].gather(session, site.next_commit)
     ticket = session.mark()
     if ticket and persistence is not None:
@@ -266,11 +274,7 @@ def _send_retained(connection: Connection, wanted: list[Replay]) -> None:
         session.replay(wanted)
 
 
-def unsubscribe(connection: Connection, packet: packets.Unsubscribe) -> None:
-    _go(connection, _unsubscribe(connection, _session(connection), packet), len(packet.filters))
-
-
-def _unsubscribe(connection: Connection, session: Session, packet: packets.Unsubscribe) -> Iterator[None]:
+def unsubscribe(connection: Connection, session: Session, packet: packets.Unsubscribe) -> Iterator[None]:
     """End the subscriptions of an UNSUBSCRIBE one by one, then answer."""
     router = connection.site.router
     reasons = []
@@ -317,8 +321,6 @@ HANDLERS: dict[type, Any] = {
     packets.Pubrec: pubrec,
     packets.Pubrel: pubrel,
     packets.Pubcomp: pubcomp,
-    packets.Subscribe: subscribe,
-    packets.Unsubscribe: unsubscribe,
     packets.Pingreq: pingreq,
     packets.Disconnect: disconnect,
     packets.Auth: auth,

@@ -63,7 +63,7 @@ from ..queues.log.locations import shown
 from ..queues.overview import MOST_PEEKED, Overview, Walk
 from ..queues.workflow.workflow import DO as PARENTS
 from .copies import Copies
-from .reply import Reply, work
+from .reply import Reply
 
 if TYPE_CHECKING:
     from ...mqtt.batch.run import Run
@@ -139,7 +139,7 @@ class QueueTopic:
         if not reply.wanted():
             return False
         client = cast("ClientConnection", connection)
-        work(client, self._steps(client, list(run.payloads), reply.send))
+        client.work(self._steps(client, list(run.payloads), reply.send))
         return True
 
     def _steps(self, connection: ClientConnection, payloads: list[bytes], send: Callable[[bytes], None]) -> Iterator[None]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt.batch.run import Run
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
     from ..ports import Connection
     from ..routing.router import Router
-    from ..site import ClientConnection
 
 
 class Reply:
@@ -65,14 +62,3 @@ class Reply:
         if self._said is not None and self._said.correlation is not None:
             found[Property.CORRELATION_DATA] = self._said.correlation
         return encode_properties(found)
-
-
-def work(connection: ClientConnection, steps: Iterator[None]) -> None:
-    """Take the steps of a request: at once while the connection's slice lasts, the rest in its turns. It is not read meanwhile."""
-    if connection.steps is not None:
-        connection.steps = chain(connection.steps, steps)
-        return
-    turns = connection.context.turns
-    if any(turns.over() and not connection.inside for _ in steps):
-        connection.steps = steps
-        connection.wait_for_turn()

@@ -380,15 +380,15 @@ class Session:
         """Send retained messages for a slice of the loop's time; the next one follows when it is the client's turn."""
         if self.replay_due:
             return
-        now = self.context.now
+        now, turns = self.context.now, self.context.turns
         given = steps = 0
         while self.replays and not connection.congested and self._room():
             steps += 1
-            if given > REPLAY_STEP or steps > REPLAY_STEPS:
+            if given > REPLAY_STEP or steps > REPLAY_STEPS or (steps > 1 and turns.over()):
                 connection.flush()
                 if not connection.congested:
                     self.replay_due = True
-                    self.context.turns.wait(connection.share, ReplayTurn(self, connection))
+                    turns.wait(connection.share, ReplayTurn(self, connection))
                 return
             replay = self.replays[0]
             found = next(replay.runs, END)

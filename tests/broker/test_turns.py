@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from mqmesh.base.refusals import Warnings
 from mqmesh.broker import turns as room
 from mqmesh.broker.counters import Counters
-from mqmesh.broker.turns import ROUND, SLICE, STALL, Share, Turns
+from mqmesh.broker.turns import CROWD, ROUND, SLICE, STALL, Share, Turns
 from mqmesh.broker.write_rounds import WRITES
-from mqmesh.mqtt.packets import Disconnect, Publish, Subscribe, Subscription
+from mqmesh.mqtt import decode as decoding
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.packets import Connack, Disconnect, Publish, Subscribe, Subscription
 from mqmesh.mqtt.reasons import Reason
 from support.broker_site import Site
 from support.examples import examples
@@ -70,7 +72,7 @@ def test_no_round_is_longer_than_its_bound_and_all_work_is_done(works: list[tupl
             break
         begun = lab.now
         lab.round()
-        assert lab.now - begun <= ROUND + SLICE + 0.002 + 1e-9  # the last slice and the step that ends it
+        assert lab.now - begun <= ROUND + 0.002 + 1e-9  # and the step that ends it
     assert sorted(done, key=int) == [str(index) for index in range(len(works))]
     assert not lab.turns._waiting
     assert not lab.counters.stalls
@@ -98,10 +100,10 @@ def test_new_pieces_wait_while_others_wait_and_when_much_was_done() -> None:
     assert not lab.turns.enter(share)
     lab.round()
     assert lab.turns.enter(share)
-    lab.now += 3 * ROUND
+    lab.now += 3 * CROWD
     lab.turns.leave(share, Someone())
     assert not lab.turns.enter(share)
-    lab.now += 10 * ROUND
+    lab.now += 10 * CROWD
     assert lab.turns.enter(share)
 
 
@@ -168,6 +170,65 @@ async def test_a_piece_of_many_packets_is_taken_in_slices_and_in_order() -> None
         assert [int(one.payload) for one in messages if one.payload != b"other"] == list(range(50))
         assert messages.index(next(one for one in messages if one.payload == b"other")) < 40
         await site.gone("many")
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_packet_of_many_filters_is_read_and_taken_in_slices(taken_over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks at the clock make a slice: no more than three filters are read in one, and the packet behind it has a slice of its own."""
+
+    async def story() -> None:
+        broker = await started()
+        client = Wire(broker, 5).connect("c")
+        turns = broker.context.turns
+        ticks = itertools.count()
+        monkeypatch.setattr(turns, "clock", lambda: next(ticks) * 0.6 * SLICE)
+        read: list[str] = []
+        monkeypatch.setattr(decoding, "check_filter", lambda name, shared: read.append(name))
+        names = [f"t/{number}" for number in range(60)]
+        client.give(encode(Subscribe(1, [Subscription(name) for name in names]), 5) + encode(Publish("t/5", b"x"), 5))
+        sizes = []
+        while len(read) < len(names):
+            sizes.append(len(read))
+            await asyncio.sleep(0)
+        assert max(after - before for before, after in itertools.pairwise(sizes)) <= 3
+        assert not broker.site.router.subscriptions
+        if taken_over:
+            other = Wire(broker, 5).connect("c")
+            await many_rounds()
+            assert not broker.site.router.subscriptions
+            assert [type(packet) for packet in other.packets()] == [Connack]
+            return
+        await many_rounds()
+        suback, message = client.packets()
+        assert suback.reasons == [0] * 60
+        assert message.topic == "t/5"
+
+    run(story())
+
+
+async def many_rounds() -> None:
+    """So many rounds of the loop that nothing waits for a turn any more."""
+    for _ in range(500):
+        await asyncio.sleep(0)
+
+
+def test_retained_messages_are_replayed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message takes half a slice."""
+
+    async def story() -> None:
+        broker = await started()
+        Wire(broker, 5).connect("p").send(*(Publish(f"t/{number}", b"x", retain=True) for number in range(100)))
+        client = Wire(broker, 5).connect("c")
+        ticks = itertools.count()
+        monkeypatch.setattr(broker.context.turns, "clock", lambda: next(ticks) * 0.5 * SLICE)
+        client.give(encode(Subscribe(1, [Subscription("t/+")]), 5))
+        counts = [0]
+        while counts[-1] < 101:
+            counts.append(counts[-1] + len(client.packets()))
+            await asyncio.sleep(0)
+        assert max(after - before for before, after in itertools.pairwise(counts)) <= 4
+
+    run(story())
 
 
 def test_a_fan_out_is_written_in_slices() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.mqtt import packets as p
-from mqmesh.mqtt.codec import decode, encode
+from mqmesh.mqtt.codec import decode, decode_in_steps, encode
 from mqmesh.mqtt.errors import PeerError, UsageError
 from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.properties import Property
@@ -31,6 +31,15 @@ def split(data: bytes) -> tuple[int, bytes]:
 def test_what_is_encoded_decodes_to_the_same(case: tuple[Any, int]) -> None:
     packet, version = case
     assert decode(*split(encode(packet, version)), version) == packet
+
+
+@versions
+def test_a_packet_of_many_filters_is_read_one_filter_in_a_step(version: int) -> None:
+    names = [f"t/{number}" for number in range(100)]
+    for packet in (p.Subscribe(7, [p.Subscription(name, 1) for name in names]), p.Unsubscribe(7, names)):
+        read, steps = decode_in_steps(*split(encode(packet, version)), version)
+        assert sum(1 for _ in steps) == 100
+        assert read == packet
 
 
 @settings(max_examples=examples(100))
