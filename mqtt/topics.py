@@ -301,9 +301,25 @@ class FilterTree(Generic[V]):
 
         Filters made of `+` can have a topic concern very many levels. What is added or removed meanwhile may be found or not.
         """
+        for entry in self._visit(topic):
+            if entry is None:
+                yield
+            else:
+                _collect(entry, found)
+
+    def match_key_in_steps(self, topic: str, key: Hashable, found: list[V]) -> Iterator[None]:
+        """The same for the values under one key."""
+        for entry in self._visit(topic):
+            if entry is None:
+                yield
+            elif _has(entry, key):
+                found.append(_items(entry)[key])
+
+    def _visit(self, topic: str) -> Iterator[_Entry]:
+        """The entries of the filters that match a topic; None after every `STEP` levels."""
         entry = self._exact.get(topic)
         if entry is not None:
-            _collect(entry, found)
+            yield entry
         nodes = [self._root]
         wild = not topic.startswith("$")
         visited = 0
@@ -317,20 +333,20 @@ class FilterTree(Generic[V]):
                     if node.plus is not None:
                         following.append(node.plus)
                     if node.below is not None:
-                        _collect(node.below, found)
+                        yield node.below
                 visited += 1
                 if visited % STEP == 0:
-                    yield
+                    yield None
             nodes = following
             wild = True
         for node in nodes:
             if node.here is not None:
-                _collect(node.here, found)
+                yield node.here
             if node.below is not None:
-                _collect(node.below, found)
+                yield node.below
             visited += 1
             if visited % STEP == 0:
-                yield
+                yield None
 
     def get(self, filter_: str) -> dict[Any, V]:
         """Key -> value of one filter, exactly as spelled; a copy, empty if there is none."""

@@ -74,10 +74,10 @@ class Members(Protocol):
 
 
 class Making:
-    """A route that is being made. entries: subscriptions by session. addressed: who gets its messages by name. queued: it is that of a
-    queue. stale: a subscription that matches has changed meanwhile."""
+    """A route that is being made. entries, targets: by session. addressed: who gets its messages by name. queued: it is that of a queue.
+    changed: sessions and groups with a subscription that matches and has changed since it was begun."""
 
-    __slots__ = ("addressed", "entries", "queued", "rights", "shares", "stale", "topic")
+    __slots__ = ("addressed", "changed", "entries", "queued", "rights", "shares", "targets", "topic")
 
     def __init__(self, topic: str, rights: Rights | None, queued: bool) -> None:
         self.topic = topic
@@ -86,7 +86,8 @@ class Making:
         self.entries: dict[Recipient, list[Entry]] = {}
         self.addressed: Addressed | None = None
         self.shares: list[ShareGroup] = []
-        self.stale = False
+        self.targets: dict[Recipient, Target] = {}
+        self.changed: set[Any] = set()
 
 
 class Router:
@@ -159,7 +160,7 @@ class Router:
                 self.queues.subscribed(session, full, subscription.qos, identifier)
             if is_new:
                 self._hold(full)
-            self._changed(full)
+            self._changed(full, face)
             return is_new
         name, topic_filter = share
         group = self.groups.get(share)
@@ -169,20 +170,20 @@ class Router:
             self.tree.add(topic_filter, group, group)
         group.join(entry)
         self._weigh(group)
-        self._changed(topic_filter)
+        self._changed(topic_filter, group)
         return is_new
 
     def bind(self, group: ShareGroup) -> None:
         """Somebody that is no session wants messages, of all sites: a queue."""
         self.tree.add(group.filter, group, group)
         self._hold(group.filter)
-        self._changed(group.filter)
+        self._changed(group.filter, group)
 
     def unbind(self, group: ShareGroup) -> None:
         """It wants them no more."""
         self.tree.remove(group.filter, group)
         self._release(group.filter)
-        self._changed(group.filter)
+        self._changed(group.filter, group)
 
     def _note_filtered(self, session: Subscriber, full: str) -> None:
         if self.rules is not None and self.rules.filters(session, full):
@@ -196,6 +197,10 @@ class Router:
             for full in session.subscriptions:
                 if not full.startswith("$share/"):
                     self._note_filtered(session, full)
+            for making in self._making:
+                making.changed.add(session.face)
+        for making in self._making:
+            making.rights = self.rights(making.topic)
         self._clear()
 
     def reads(self, session: Recipient, topic_filter: str, topic: str) -> bool:
@@ -217,7 +222,7 @@ class Router:
             if self.queues is not None and full.startswith(PREFIX):
                 self.queues.unsubscribed(session, full)
             self._release(full)
-            self._changed(full)
+            self._changed(full, session.face)
             return True
         name, topic_filter = share
         group = self.groups[share]
@@ -230,7 +235,7 @@ class Router:
                 self.mesh.unsubscribe(topic_filter, name)
         else:
             self._weigh(group)
-        self._changed(topic_filter)
+        self._changed(topic_filter, group)
         return True
 
     def identifier(self, session: Subscriber, full: str) -> int:
@@ -256,12 +261,12 @@ class Router:
                 partial = self.filtered.pop((session.face, full), None)
                 if partial is not None:
                     self.filtered[face, full] = partial
-                self._changed(full)
+                self._changed(full, session.face, face)
             else:
                 group = self.groups[share]
                 group.leave(session.face)
                 group.join(entry)
-                self._changed(share[1])
+                self._changed(share[1], group)
         session.face = face
 
     def _weigh(self, group: ShareGroup) -> None:
@@ -303,12 +308,13 @@ class Router:
 
     # Routes
 
-    def _changed(self, topic_filter: str) -> None:
-        """Drop the cached routes that a filter's change concerns."""
+    def _changed(self, topic_filter: str, *whose: Any) -> None:
+        """Drop the cached routes that a filter's change concerns. whose: the sessions or groups whose subscription has changed."""
         for watcher in self.watchers:
             watcher(topic_filter)
         for making in self._making:
-            making.stale = making.stale or matches(topic_filter, making.topic)
+            if matches(topic_filter, making.topic):
+                making.changed.update(whose)
         if "+" not in topic_filter and "#" not in topic_filter:
             topic = topic_filter.encode()
             self._drop(topic)
@@ -330,8 +336,6 @@ class Router:
         self.changes += 1
 
     def _clear(self) -> None:
-        for making in self._making:
-            making.stale = True
         self.routes.clear()
         self.recipients.clear()
         self.receivers.clear()
@@ -383,17 +387,31 @@ class Router:
                 self._sort_out(making, found[start : start + STEP])
                 yield
             self._address(making)
-            entries = list(making.entries.values())
-            targets: list[Target] = []
+            entries = list(making.entries.items())
             for start in range(0, len(entries), STEP):
-                targets += [target_of(one) for one in entries[start : start + STEP]]
+                making.targets.update([(session, target_of(known)) for session, known in entries[start : start + STEP]])
                 yield
+            while making.changed and not making.queued:
+                yield from self._look_again(making, making.changed.pop())
         finally:
             self._making.remove(making)
-        if making.stale:
-            self.route(topic_bytes)
-        else:
-            self._keep(topic_bytes, making, targets)
+        self._keep(topic_bytes, making, list(making.targets.values()))
+
+    def _look_again(self, making: Making, whose: Any) -> Iterator[None]:
+        """Correct what is known of one session or group, whose subscriptions have changed. What changes meanwhile is looked at later."""
+        found: list[Any] = []
+        yield from self.tree.match_key_in_steps(making.topic, whose, found)
+        making.entries.pop(whose, None)
+        making.targets.pop(whose, None)
+        making.shares = [group for group in making.shares if group is not whose]
+        for start in range(0, len(found), STEP):
+            self._sort_out(making, found[start : start + STEP])
+            yield
+        known = {whose: making.entries[whose]} if whose in making.entries else {}
+        if self.addressed is not None:
+            self.addressed(making.topic, known)
+        for entries in known.values():
+            making.targets[whose] = target_of(entries)
 
     def _queued(self, topic: str) -> bool:
         """Whether messages of a topic go into a queue, and to nobody else."""

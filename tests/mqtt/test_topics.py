@@ -192,6 +192,11 @@ class FilterTreeMachine(RuleBasedStateMachine):
         for _ in self.tree.match_in_steps(topic, found):
             pass
         assert sorted(found) == sorted(expected)
+        for key in range(4):
+            found = []
+            for _ in self.tree.match_key_in_steps(topic, key, found):
+                pass
+            assert sorted(found) == sorted(one for one in expected if one[1] == key)
 
     @invariant()
     def agrees(self) -> None:
