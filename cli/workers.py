@@ -25,6 +25,8 @@ from ..base.backoff import Backoff
 from ..base.process.service_manager import READY, STOPPING, tell
 from ..broker.settings.workers import FOLDER, Worker, left_behind
 from ..broker.workers.totals import file_of
+from ..store.base import StoreError
+from ..store.folder import make_folder
 from .output import WRONG_USE
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class WorkersError(Exception):
 def run_workers(config: BrokerConfig, serving: int) -> int:
     """Run the workers of a broker until a signal ends them: the exit status. serving: how many take clients. Raises WorkersError."""
     try:
+        if config.data is not None:  # before a worker makes it as the parent of its own folder
+            make_folder(config.data, str(config.data))
         with contextlib.ExitStack() as held:
             listen = [held.enter_context(_held(address)) for address in config.listen]
             folder = Path(held.enter_context(_folder()))
@@ -60,7 +64,7 @@ def run_workers(config: BrokerConfig, serving: int) -> int:
             )
             worker.write()
             return asyncio.run(Supervisor(config, worker).run())
-    except OSError as error:
+    except (OSError, StoreError) as error:
         raise WorkersError(str(error)) from None
 
 

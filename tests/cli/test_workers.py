@@ -74,6 +74,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 def test_one_port_one_broker(workers: Workers, tmp_path: Path) -> None:
     assert workers.ready.endswith(" name=bell number=0 workers=2\n")
     assert (tmp_path / "data" / "worker-1").is_dir()
+    assert (tmp_path / "data").stat().st_mode & 0o077 == 0, "whichever worker is first"
     clients = [Paho(workers.port, client_id=f"client-{number}").open() for number in range(12)]  # all at one worker: once in 2,048 times
     for client in clients:
         client.subscribe("a/#", 1)

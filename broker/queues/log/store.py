@@ -148,17 +148,21 @@ class LogStore:
 
     def _read_segment(self, number: int, last: bool) -> None:
         segment = Segment(number)
+        frames = said = 0
 
         def say(text: str) -> None:
+            nonlocal said
+            said += 1
             self.say(f"{self._where.name_of(number)}: {text}")
 
-        frames = 0
         for one in segments.scan(self._where, number, last, say):
             frames += 1
             self._commit = max(self._commit, one.header.commit + 1)
             for record in one.records:
                 self._read(segment, one, record)
         if not frames and last:
+            if not said:
+                say("it is empty: what it held is lost, unless the broker was killed while it began it")
             self._where.drop(number)
             return
         segment.size = self._where.size(number)

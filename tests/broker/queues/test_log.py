@@ -143,7 +143,7 @@ def test_cut_at_every_byte_nothing_confirmed_is_lost(tmp_path: Path, reserved: i
         before = [one for one in truth if one[0] <= whole]
         expected = before[-1][1] if before else {}
         assert comparable(snapshot(again), expected) == comparable(expected, expected), size
-        assert bool(said) == (whole not in [end for end, _ in truth] and whole > 32), (size, said)
+        assert bool(said) == (whole not in [end for end, _ in truth]), (size, said)
         if size % 50:
             again.close()
         else:
@@ -265,7 +265,8 @@ def test_a_segment_that_was_only_reserved_is_none(tmp_path: Path) -> None:
     said: list[str] = []
     again = opened(tmp_path, said)
     assert len(snapshot(again)["orders"]) == 1
-    assert not said
+    (line,) = said
+    assert "it is empty: what it held is lost, unless" in line
     again.close()
 
 
