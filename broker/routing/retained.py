@@ -1,8 +1,8 @@
 """Retained messages: the last one of each topic (MQTT 5: 3.3.1.3), as subscribers find them.
 
 Those with a Message Expiry Interval also stand in a heap by the time at which they end, so that `sweep` forgets them without
-looking at the others (MQTT-3.3.2-5). What is kept holds on to its own bytes only, not to the chunk it came in, and keeps no
-encoded variants: whoever sends it makes a run of its own (`Replay.next`).
+looking at the others (MQTT-3.3.2-5). What is kept holds on to its own bytes only, not to the chunk it came in. There may be millions, so
+that each is as small as it can be; whoever sends one makes a run of it (`Kept.run`).
 
 In a mesh this is a view: which message counts, what is kept in the store and what other sites must hear is decided by `mesh/retained/`,
 and `store` is told the result. A comparison with a neighbour may bring a message ahead of its delivery (`expect`); who subscribes in
@@ -40,19 +40,46 @@ class Mark:
         self.serial = serial
 
 
+class Kept:
+    """One retained message. payer: for whom it is held; the other attributes are those of a run of one message."""
+
+    __slots__ = ("expiry", "payer", "payload", "properties", "qos", "received", "topic")
+
+    def __init__(self, run: Batch, payer: Account) -> None:
+        self.topic = bytes(run.topic)
+        self.qos = run.qos
+        self.payload = bytes(run.payloads[-1])
+        self.properties = run.properties
+        self.expiry = run.expiry
+        self.received = run.received
+        self.payer = payer
+
+    @property
+    def length(self) -> int:
+        """Bytes of the payload."""
+        return len(self.payload)
+
+    def expired(self, now: float) -> bool:
+        """See `Batch`."""
+        return self.expiry is not None and now - self.received > self.expiry
+
+    def run(self) -> Run:
+        """As a message."""
+        return Run(self.topic, self.qos, True, [self.payload], self.properties, self.expiry, self.received)
+
+
 class Retained:
     """topic -> a run of one message; an empty payload deletes."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.keeper: RetainedStore | None = None  # the store, when there is one and the mesh does not write it
         self.store_full = False  # the store has no room for more
-        self._tree: TopicTree[Batch] = TopicTree()
+        self._tree: TopicTree[Kept] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
         self._marks: WeakSet[Mark] = WeakSet()  # of the replays under way
         self._changed: dict[bytes, int] = {}  # topic -> serial of its last change, while there are any
         self._serial = 0
         self._ledger = ledger
-        self._payers: dict[bytes, Account] = {}  # topic -> for whom it is held, where that is a client's user or address
         self._ends: list[tuple[float, str]] = []
         self.expired = 0
         self.sys_count = self.sys_bytes = 0  # of those below $SYS, which nobody has published
@@ -103,11 +130,9 @@ class Retained:
             and (old is None or weight > _weight(old))
         ):
             return False
-        self._pay(run.topic, weight, old, payer)
-        kept = Run(bytes(run.topic), run.qos, True, [bytes(run.payloads[-1])], run.properties, run.expiry, run.received)
-        self._tree.set(topic, kept)
+        kept = self._keep(topic, run, old, payer)
         if self.keeper is not None:
-            self.keeper.retain(kept)
+            self.keeper.retain(kept.run())
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
             if len(self._ends) > 2 * len(self._tree) + 1024:
@@ -117,15 +142,13 @@ class Retained:
     def restore(self, run: Batch) -> None:
         """A message that the store kept."""
         topic = run.topic.decode()
-        old = self._tree.get(topic)
-        self._pay(run.topic, _weight(run), old, None)
-        self._tree.set(topic, run)
+        self._keep(topic, run, self._tree.get(topic), None)
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
 
     def matching(self, topic_filter: str, now: float) -> list[Batch]:
         """What a new subscription gets."""
-        return [run for _, run in self._tree.match(topic_filter) if not run.expired(now)]
+        return [kept.run() for _, kept in self._tree.match(topic_filter) if not kept.expired(now)]
 
     def replay(self, topic_filter: str, client_id: str) -> Iterator[Batch | None]:
         """The same one by one, for a client who is sent each at once. None, now and then: nothing was found in this step.
@@ -137,15 +160,15 @@ class Retained:
         return self._replay(mark, topic_filter, client_id)
 
     def _replay(self, mark: Mark, topic_filter: str, client_id: str) -> Iterator[Batch | None]:
-        for run in self._tree.walk(topic_filter):
-            if run is not None:
-                if self._changed and self._changed.get(run.topic, 0) > mark.serial:
-                    run = None
+        for kept in self._tree.walk(topic_filter):
+            if kept is not None:
+                if self._changed and self._changed.get(kept.topic, 0) > mark.serial:
+                    kept = None
                 elif self._coming:
-                    found = self._coming.get(run.topic)
+                    found = self._coming.get(kept.topic)
                     if found is not None:
                         found[1].add(client_id)
-            yield run
+            yield None if kept is None else kept.run()
 
     def _note(self, topic: bytes) -> None:
         """A topic's message has changed while replays are under way."""
@@ -166,51 +189,57 @@ class Retained:
         del self._coming[topic]
         return found[1]
 
-    def pieces(self, size: int) -> Iterator[list[Batch]]:
+    def pieces(self, size: int) -> Iterator[list[Kept]]:
         """All of them in lists of about so many, while they may change; see `TopicTree.pieces`."""
         return self._tree.pieces(size)
 
     def all(self) -> list[Batch]:
         """All of them."""
-        return [run for topic in self._tree if (run := self._tree.get(topic)) is not None]
+        return [kept.run() for topic in self._tree if (kept := self._tree.get(topic)) is not None]
 
     def sweep(self, now: float) -> None:
         """Forget what has expired."""
         ends = self._ends
         while ends and ends[0][0] < now:
             _, topic = heapq.heappop(ends)
-            run = self._tree.get(topic)
-            if run is not None and run.expired(now):
+            kept = self._tree.get(topic)
+            if kept is not None and kept.expired(now):
                 self.expired += 1
-                self._forget(topic, run)
+                self._forget(topic, kept)
 
-    def _forget(self, topic: str, run: Batch) -> None:
-        self._pay(run.topic, 0, run, None)
-        self._tree.delete(topic)
-        self._coming.pop(run.topic, None)
-        if self.keeper is not None:
-            self.keeper.forget_retained(run.topic)
-
-    def _pay(self, topic: bytes, weight: int, old: Batch | None, payer: Account | None) -> None:
-        """Charge what is retained for a topic to who has published it, and give back what was charged for it before."""
-        ledger = self._ledger
-        if topic.startswith(b"$SYS/"):
-            self.sys_count += bool(weight) - (old is not None)
-            self.sys_bytes += weight - (_weight(old) if old is not None else 0)
+    def _keep(self, topic: str, run: Batch, old: Kept | None, payer: Account | None) -> Kept:
+        """Keep a run's last message in place of the old one, and charge it to who has published it."""
         if old is not None:
-            before = self._payers.pop(topic, ledger.own)
-            before.charge(RETAINED, -_weight(old))
-            ledger.leave_estate(before)
-        if weight:
-            estate = ledger.own if payer is None else ledger.estate(payer)
-            estate.charge(RETAINED, weight)
-            if estate is not ledger.own:
-                self._payers[bytes(topic)] = estate
+            self._give_back(old)
+        ledger = self._ledger
+        kept = Kept(run, ledger.own if payer is None else ledger.estate(payer))
+        self._charge(kept, 1)
+        self._tree.set(topic, kept)
+        return kept
+
+    def _forget(self, topic: str, kept: Kept) -> None:
+        self._give_back(kept)
+        self._tree.delete(topic)
+        self._coming.pop(kept.topic, None)
+        if self.keeper is not None:
+            self.keeper.forget_retained(kept.topic)
+
+    def _give_back(self, kept: Kept) -> None:
+        """What was charged for a message that is kept no more."""
+        self._charge(kept, -1)
+        self._ledger.leave_estate(kept.payer)
+
+    def _charge(self, kept: Kept, sign: int) -> None:
+        weight = sign * _weight(kept)
+        kept.payer.charge(RETAINED, weight)
+        if kept.topic.startswith(b"$SYS/"):
+            self.sys_count += sign
+            self.sys_bytes += weight
 
     def _rebuild(self) -> None:
         """Leave out of the heap what has been replaced."""
-        runs = [(topic, self._tree.get(topic)) for topic in self._tree]
-        self._ends = [(run.received + run.expiry, topic) for topic, run in runs if run is not None and run.expiry is not None]
+        found = [(topic, self._tree.get(topic)) for topic in self._tree]
+        self._ends = [(kept.received + kept.expiry, topic) for topic, kept in found if kept is not None and kept.expiry is not None]
         heapq.heapify(self._ends)
 
     @property
@@ -219,5 +248,5 @@ class Retained:
         return self._ledger.held[RETAINED]
 
 
-def _weight(run: Batch) -> int:
+def _weight(run: Batch | Kept) -> int:
     return OVERHEAD + run.length + len(run.topic) + len(run.properties)

@@ -391,13 +391,12 @@ class Session:
                     turns.wait(connection.share, ReplayTurn(self, connection))
                 return
             replay = self.replays[0]
-            found = next(replay.runs, END)
-            if isinstance(found, End):
+            run = next(replay.runs, END)
+            if isinstance(run, End):
                 self.replays.popleft()
                 continue
-            if found is None or found.expired(now):
+            if run is None or run.expired(now):
                 continue
-            run = found.part(0, 1)  # nobody else holds what is encoded of it
             given += run.length + len(run.topic)
             qos = min(run.qos, replay.qos)
             if not qos:

@@ -42,7 +42,7 @@ def retained_of(site: Site) -> Listing:
         attrgetter("topic"),
         scan,
         topic=lambda run: run.topic.decode(),
-        payload=lambda run: bytes(run.payloads[-1]),
+        payload=lambda run: run.payload,
     )
 
 
