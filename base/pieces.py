@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 AGAIN = 20_000  # values that are taken at once while keys come and go
 
 V = TypeVar("V")
 
 
-def pieces(table: Mapping[str, V], size: int, deleted: Callable[[], int]) -> Iterator[list[V]]:
+def pieces(table: Mapping[Any, V], size: int, deleted: Callable[[], int]) -> Iterator[list[V]]:
     """The values in lists of at most `size`, the oldest keys first. deleted: how many keys were deleted so far.
 
     A key that stays is found, once unless keys were deleted; one that comes or goes may be found or not. Once keys come or go, each `AGAIN`

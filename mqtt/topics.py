@@ -17,7 +17,7 @@ What they do not know: sessions, QoS, shared groups (`split_share` is for the ca
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any, Generic, TypeVar
 
@@ -429,54 +429,103 @@ def _collect(entry: _Entry, found: list[Any]) -> None:
 
 
 class _Topics:
-    """A level of the tree of topic names. topic: the name that ends here, None if none does."""
+    """A level of the tree of topic names, with levels below it. topic: the name that ends here, None if none does.
 
-    __slots__ = ("children", "topic")
+    Below many a level there is one more only: a dictionary is made for the second.
+    """
 
-    def __init__(self) -> None:
-        self.children: dict[str, _Topics] | None = None
-        self.topic: str | None = None
+    __slots__ = ("_below", "_many", "_name", "topic")
+
+    def __init__(self, topic: bytes | None = None) -> None:
+        self.topic = topic
+        self._name = b""
+        self._below: _Topics | bytes | None = None  # the only one
+        self._many: dict[bytes, _Topics | bytes] | None = None
+
+    def get(self, name: bytes) -> _Topics | bytes | None:
+        """What is below, by its name."""
+        if self._many is not None:
+            return self._many.get(name)
+        return self._below if name == self._name else None
+
+    def set(self, name: bytes, below: _Topics | bytes) -> None:
+        """Add or replace what is below."""
+        if self._many is not None:
+            self._many[name] = below
+        elif self._below is None or name == self._name:
+            self._name, self._below = name, below
+        else:
+            self._many = {self._name: self._below, name: below}
+            self._below = None
+
+    def remove(self, name: bytes) -> bool:
+        """Remove what is below: whether something is left."""
+        many = self._many
+        if many is None:
+            self._below = None
+            return False
+        del many[name]
+        if len(many) == 1:
+            ((self._name, self._below),) = many.items()
+            self._many = None
+        return True
+
+    def names(self) -> list[bytes]:
+        """The names of all that is below."""
+        return list(self._many) if self._many is not None else [] if self._below is None else [self._name]
+
+    def items(self) -> Iterable[tuple[bytes, _Topics | bytes]]:
+        """The same with what has them."""
+        return self._many.items() if self._many is not None else () if self._below is None else ((self._name, self._below),)
 
 
 class TopicTree(Generic[V]):
-    """Topic names, each with one value (a retained message); asked which of them a filter matches."""
+    """Topic names, each with one value (a retained message); asked which of them a filter matches.
+
+    There may be millions of names. A name stands in the tree once, in UTF-8; a level without levels below it is the name that ends there.
+    """
 
     __slots__ = ("_names", "_root", "_values", "deleted")
 
     def __init__(self) -> None:
-        self._values: dict[str, V] = {}
+        self._values: dict[bytes, V] = {}
         self._root = _Topics()
-        self._names: Cache[str, str] = Cache(NAMES)  # of levels, which many topics share
+        self._names: Cache[bytes, bytes] = Cache(NAMES)  # of levels, which many topics share
         self.deleted = 0  # topics so far
 
     def __len__(self) -> int:
         """The number of topics."""
         return len(self._values)
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[bytes]:
         """All topics."""
         return iter(self._values)
 
-    def get(self, topic: str) -> V | None:
+    def get(self, topic: bytes) -> V | None:
         """The topic's value, or None."""
         return self._values.get(topic)
 
-    def set(self, topic: str, value: V) -> None:
+    def set(self, topic: bytes, value: V) -> None:
         """Give the topic a value, or replace it."""
         if topic not in self._values:
+            *levels, last = topic.split(b"/")
             node = self._root
-            for level in topic.split("/"):
-                if node.children is None:
-                    node.children = {}
-                child = node.children.get(level)
-                if child is None:
-                    child = node.children[self._name(level)] = _Topics()
+            for level in levels:
+                child = node.get(level)
+                if not isinstance(child, _Topics):
+                    child = _Topics(child)
+                    node.set(self._name(level), child)
                 node = child
-            node.topic = topic
+            child = node.get(last)
+            if child is None:
+                node.set(self._name(last), topic)
+            else:
+                assert isinstance(child, _Topics)
+                child.topic = topic
         self._values[topic] = value
 
-    def _name(self, level: str) -> str:
-        """The name of a level, as one object for many topics. `sys.intern` would keep it for ever in Python 3.12."""
+    def _name(self, level: bytes) -> bytes:
+        """The name of a level, as one object for many topics."""
         if len(level) > SHORT:
             return level
         known = self._names.get(level)
@@ -484,26 +533,31 @@ class TopicTree(Generic[V]):
             self._names.keep(level, level)
         return known or level
 
-    def delete(self, topic: str) -> bool:
+    def delete(self, topic: bytes) -> bool:
         """Remove the topic and the levels that only it needed; False if it is not there."""
         if topic not in self._values:
             return False
         del self._values[topic]
         self.deleted += 1
-        levels = topic.split("/")
+        *levels, last = topic.split(b"/")
         path = [self._root]
         for level in levels:
-            assert path[-1].children is not None
-            path.append(path[-1].children[level])
-        path[-1].topic = None
-        for index in range(len(levels) - 1, -1, -1):
-            node, parent = path[index + 1], path[index]
-            if node.topic is not None or node.children:
+            child = path[-1].get(level)
+            assert isinstance(child, _Topics)
+            path.append(child)
+        node = path.pop()
+        child = node.get(last)
+        if isinstance(child, _Topics):
+            child.topic = None
+            return True
+        left = node.remove(last)
+        while path and not left:
+            parent, level = path.pop(), levels.pop()
+            if node.topic is not None:
+                parent.set(level, node.topic)
                 break
-            assert parent.children is not None
-            del parent.children[levels[index]]
-            if not parent.children:
-                parent.children = None
+            left = parent.remove(level)
+            node = parent
         return True
 
     def walk(self, filter_: str) -> Iterator[V | None]:
@@ -513,13 +567,14 @@ class TopicTree(Generic[V]):
         """
         values = self._values
         if not has_wildcard(filter_):
-            if filter_ in values:
-                yield values[filter_]
+            topic = filter_.encode()
+            if topic in values:
+                yield values[topic]
             return
-        levels = filter_.split("/")
-        wild = levels[0] in ("+", "#")
-        stack: list[tuple[_Topics, Iterator[str], int]] = []  # a node, its children still to be visited, the level that they have to match
-        node: _Topics | None = self._root
+        levels = filter_.encode().split(b"/")
+        wild = levels[0] in (b"+", b"#")
+        stack: list[tuple[_Topics, Iterator[bytes], int]] = []  # a node, its children to be visited, the level that they have to match
+        node: _Topics | bytes | None = self._root
         at = steps = 0
         while True:
             steps += 1
@@ -527,10 +582,11 @@ class TopicTree(Generic[V]):
                 yield None
             if node is not None:
                 level = levels[at] if at < len(levels) else None
-                if node.topic is not None and level in (None, "#") and node.topic in values:
-                    yield values[node.topic]
-                if node.children and level is not None:
-                    stack.append((node, iter(list(node.children) if level in ("+", "#") else [level]), at))
+                here = node.topic if isinstance(node, _Topics) else node
+                if here is not None and level in (None, b"#") and here in values:
+                    yield values[here]
+                if isinstance(node, _Topics) and level is not None:
+                    stack.append((node, iter(node.names() if level in (b"+", b"#") else [level]), at))
             if not stack:
                 return
             parent, names, at = stack[-1]
@@ -538,47 +594,51 @@ class TopicTree(Generic[V]):
             if name is None:
                 stack.pop()
                 node = None
-            elif wild and parent is self._root and name.startswith("$"):  # [MQTT-4.7.2-1]
+            elif wild and parent is self._root and name.startswith(b"$"):  # [MQTT-4.7.2-1]
                 node = None
             else:
-                node = parent.children.get(name) if parent.children else None
-                at += levels[at] != "#"
+                node = parent.get(name)
+                at += levels[at] != b"#"
 
     def pieces(self, size: int) -> Iterator[list[V]]:
         """The values of all topics, in lists of at most `size`, while topics come and go (`base/pieces.py`)."""
         return pieces(self._values, size, lambda: self.deleted)
 
-    def match(self, filter_: str) -> list[tuple[str, V]]:
+    def match(self, filter_: str) -> list[tuple[bytes, V]]:
         """(topic, value) for each topic that a well-formed filter matches, in no particular order."""
         values = self._values
         if not has_wildcard(filter_):
-            return [(filter_, values[filter_])] if filter_ in values else []
-        nodes = [self._root]
-        for index, level in enumerate(filter_.split("/")):
-            if level == "#":
+            topic = filter_.encode()
+            return [(topic, values[topic])] if topic in values else []
+        nodes: list[_Topics | bytes] = [self._root]
+        for index, level in enumerate(filter_.encode().split(b"/")):
+            if level == b"#":
                 return [(topic, values[topic]) for topic in _all_topics(nodes, hide=index == 0)]
-            if level == "+":
+            above = [node for node in nodes if isinstance(node, _Topics)]
+            if level == b"+":
                 nodes = [
                     child
-                    for node in nodes
-                    for name, child in (node.children or {}).items()
-                    if index or not name.startswith("$")  # [MQTT-4.7.2-1]
+                    for node in above
+                    for name, child in node.items()
+                    if index or not name.startswith(b"$")  # [MQTT-4.7.2-1]
                 ]
             else:
-                nodes = [node.children[level] for node in nodes if node.children and level in node.children]
+                nodes = [child for node in above if (child := node.get(level)) is not None]
             if not nodes:
                 return []
-        return [(node.topic, values[node.topic]) for node in nodes if node.topic is not None]
+        topics = [node.topic if isinstance(node, _Topics) else node for node in nodes]
+        return [(topic, values[topic]) for topic in topics if topic is not None]
 
 
-def _all_topics(nodes: list[_Topics], hide: bool) -> Iterator[str]:
+def _all_topics(nodes: list[_Topics | bytes], hide: bool) -> Iterator[bytes]:
     """All topics at and below the nodes; hide: leave out what begins with `$` directly below them."""
     stack = list(nodes)
     while stack:
         node = stack.pop()
+        if not isinstance(node, _Topics):
+            yield node
+            continue
         if node.topic is not None:
             yield node.topic
-        for name, child in (node.children or {}).items():
-            if not (hide and name.startswith("$")):
-                stack.append(child)
+        stack += [child for name, child in node.items() if not (hide and name.startswith(b"$"))]
         hide = False

@@ -80,7 +80,7 @@ class Retained:
         self._changed: dict[bytes, int] = {}  # topic -> serial of its last change, while there are any
         self._serial = 0
         self._ledger = ledger
-        self._ends: list[tuple[float, str]] = []
+        self._ends: list[tuple[float, bytes]] = []
         self.expired = 0
         self.sys_count = self.sys_bytes = 0  # of those below $SYS, which nobody has published
 
@@ -93,18 +93,18 @@ class Retained:
         buries = not run.length and SHARE * ledger.free < ledger.held[DELETED]  # nobody in particular pays for what is remembered
         if not (payer or ledger.own).full and not self.store_full and not buries:
             return True
-        old = self._tree.get(run.topic.decode())
+        old = self._tree.get(bytes(run.topic))
         return old is not None and (not run.length or _weight(run) <= _weight(old))
 
     def has(self, topic: bytes) -> bool:
         """Whether something is retained for a topic."""
-        return self._tree.get(topic.decode()) is not None
+        return self._tree.get(bytes(topic)) is not None
 
     def grows(self, run: Batch) -> bool:
         """Whether more would be retained with the run's last message than is now."""
         if not run.length:
             return False
-        old = self._tree.get(run.topic.decode())
+        old = self._tree.get(bytes(run.topic))
         return old is None or _weight(run) > _weight(old)
 
     def store(self, run: Batch, always: bool = False, payer: Account | None = None) -> bool:
@@ -113,24 +113,24 @@ class Retained:
         always: whether there is room or not, as the other sites keep it. payer: account of the client that publishes it; None: it is no
         client of this broker. False: there was no room.
         """
-        topic = run.topic.decode()
+        topic = bytes(run.topic)
         if self._marks:
-            self._note(bytes(run.topic))
+            self._note(topic)
         elif self._changed:
             self._changed.clear()
         old = self._tree.get(topic)
         if not run.length:
             if old is not None:
-                self._forget(topic, old)
+                self._forget(old)
             return True
         weight = _weight(run)
         if (
             not always
-            and ((payer or self._ledger.own).full or (self.store_full and not topic.startswith("$")))
+            and ((payer or self._ledger.own).full or (self.store_full and not topic.startswith(b"$")))
             and (old is None or weight > _weight(old))
         ):
             return False
-        kept = self._keep(topic, run, old, payer)
+        kept = self._keep(run, old, payer)
         if self.keeper is not None:
             self.keeper.retain(kept.run())
         if run.expiry is not None:
@@ -141,8 +141,8 @@ class Retained:
 
     def restore(self, run: Batch) -> None:
         """A message that the store kept."""
-        topic = run.topic.decode()
-        self._keep(topic, run, self._tree.get(topic), None)
+        topic = bytes(run.topic)
+        self._keep(run, self._tree.get(topic), None)
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
 
@@ -205,21 +205,21 @@ class Retained:
             kept = self._tree.get(topic)
             if kept is not None and kept.expired(now):
                 self.expired += 1
-                self._forget(topic, kept)
+                self._forget(kept)
 
-    def _keep(self, topic: str, run: Batch, old: Kept | None, payer: Account | None) -> Kept:
+    def _keep(self, run: Batch, old: Kept | None, payer: Account | None) -> Kept:
         """Keep a run's last message in place of the old one, and charge it to who has published it."""
         if old is not None:
             self._give_back(old)
         ledger = self._ledger
         kept = Kept(run, ledger.own if payer is None else ledger.estate(payer))
         self._charge(kept, 1)
-        self._tree.set(topic, kept)
+        self._tree.set(kept.topic, kept)
         return kept
 
-    def _forget(self, topic: str, kept: Kept) -> None:
+    def _forget(self, kept: Kept) -> None:
         self._give_back(kept)
-        self._tree.delete(topic)
+        self._tree.delete(kept.topic)
         self._coming.pop(kept.topic, None)
         if self.keeper is not None:
             self.keeper.forget_retained(kept.topic)

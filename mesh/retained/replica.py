@@ -128,6 +128,8 @@ class Replica:
         time = max(wall, self.promised + 1, known.key.time + 1 if known is not None else 0)
         key = Key(min(time, HIGHEST_TIME), self.number, self.born)
         published = min(max(0, int((run.received + self.wall_offset) * 1000)), HIGHEST_TIME)
+        if published == key.time:
+            published = key.time  # one object for both
         if payload:
             record = Record(topic, key, Kind.VALUE, run.qos, bytes(run.properties), payload, published, run.expiry, custody)
         else:
