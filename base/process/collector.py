@@ -5,8 +5,8 @@ visits every object there is, at once: with 100,000 retained messages it takes 0
 objects have become old.
 
 Here the collector works on new objects only. When some four thousand have become old, by a collection of the middle generation, they
-are visited once, in a call of the loop of a millisecond or two. What is still there then is set apart (`gc.freeze`) and not visited again. So
-the time of a collection does not depend on how much a program holds.
+are visited once, in a call of the loop of a millisecond or two. What is still there then is set apart (`gc.freeze`) and not visited
+again. So the time of a collection does not depend on how much a program holds.
 
 A program has many objects made by its imports, and none of them is garbage before its end. To look for garbage among them took a quarter of
 the processor time of a broker that starts and ends (`spare_start_and_end`).
