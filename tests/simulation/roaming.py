@@ -16,7 +16,7 @@ A session is judged by the listener of its last connection, or by the one at whi
 Checked at the end, when all is healed and the client has taken everything: each message came once; and of each origin in order, unless
 the client was served while a holder of its session, or an origin, was out of reach. At each step: what came was not there yet; it was not
 denied by the only listener that the client has used; and the client never has a session of a generation that it discarded, if all brokers
-were in reach of each other since.
+were in reach of each other when it did. Who is out of reach later excuses nothing.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class World:
         self.generation = 0  # of what the client has; 0: nothing is left of it
         self.generations = 0
         self.split = False  # there is more than one session of it
-        self.firm = True  # all brokers were in reach of each other since it began
+        self.firm = True  # all brokers were in reach of each other when it began
         self.hazy = False  # an older one was found since, or one began of which the client was not told
         self.ticking = False  # time has passed: who is let in does not know what all say
         self.wanting: Broker | None = None  # where the client waits for a clean start
@@ -308,7 +308,7 @@ class World:
         before = {(a.number, b.number): self.reach(a, b) for a in self.brokers for b in self.brokers if a is not b}
         change()  # type: ignore[operator]
         if any(not self.reach(a, b) for a in self.brokers for b in self.brokers):
-            self.firm = self.waited = False
+            self.waited = False
         for a in self.brokers:
             for b in self.brokers:
                 if a is not b and a.up and self.reach(a, b) != before[a.number, b.number]:
