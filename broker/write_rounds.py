@@ -20,6 +20,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .ports import Context
     from .turns import Share
 
@@ -43,25 +45,28 @@ class WriteRounds:
         self._latest: object = None  # the connection that the last of them came from
         self._crowded = False  # the round before had several, so that this one is expected to
 
-    def piece_taken(self, connection: object, size: int) -> None:
-        """A connection has taken a piece of so many bytes: write what it caused, now or at the end of the round."""
+    def piece_taken(self, connection: object, size: int, finish: Callable[[], None]) -> None:
+        """A connection has taken a piece of so many bytes: write what it caused, now or at the end of the round.
+
+        finish: what ends the piece's work: `Context.flush`, or `Context.write` where there is nothing to do but to write.
+        """
         context, earlier = self._context, self._pieces
         if size > SMALL:
-            context.flush()
+            finish()
             return
         if size <= ACKNOWLEDGEMENT:  # it brings no message, so that it makes no company
             if earlier < (1 if self._crowded else 2) or context.unsaved():
-                context.flush()
+                finish()
             return
         if connection is self._latest and not earlier:  # it comes in a round of its own, as a round reads each socket once
-            context.flush()
+            finish()
             return
         self._latest = connection
         self._pieces = earlier + 1
         if not earlier:
             context.loop.call_soon(self.end)
         if not (earlier or self._crowded) or earlier % TOGETHER == TOGETHER - 1 or context.unsaved():
-            context.flush()
+            finish()
 
     def end(self) -> None:
         """The round has ended: every socket that was readable has been read."""

@@ -31,7 +31,7 @@ from ..empty import EMPTY_SET
 from ..ledger import LOGINS, PIECE, RECEIVED, STEP, UNSENT, weight_of_connection
 from ..ports import HELD
 from ..publish.accept import publish_withheld
-from ..publish.direct import LARGEST, take_single
+from ..publish.direct import LARGEST, NOT_TAKEN, WRITES, take_single
 from ..publish.parse import parse
 from . import connect as handshake
 from . import packets as handlers
@@ -204,15 +204,17 @@ class Connection(Outgoing, asyncio.Protocol):
                 self._charge_tail()
                 return
             at_once = False
-        directly = at_once and session is not None and 4 <= len(data) <= LARGEST and take_single(self, session, data)
-        if not directly and not self._take(data, at_once):
+        taken = NOT_TAKEN
+        if at_once and session is not None and 4 <= len(data) <= LARGEST:
+            taken = take_single(self, session, data)
+        if not taken and not self._take(data, at_once):
             return
         if site.within is not None and site.within.out:
             site.hand_over()
         if self.inside:
             context.flush()
         else:
-            site.rounds.piece_taken(self, len(data))
+            site.rounds.piece_taken(self, len(data), context.write if taken == WRITES else context.flush)
         self._look_at_pace()
 
     def eof_received(self) -> bool:

@@ -261,8 +261,8 @@ class LogStore:
 
     @property
     def quiet(self) -> bool:
-        """Whether it is neither `dirty` nor `pressing`, without a look at queues."""
-        return not (self.touched or self.carry is not None or self.new)
+        """Whether it is neither `dirty` nor `pressing`, without a look at queues: asked at the end of each piece of the broker's work."""
+        return not (self.touched or self.carry is not None or self._ends or self.chunk is not None or self.claims.new)
 
     @property
     def new(self) -> bool:
