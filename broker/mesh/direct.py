@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...mesh.wire.control import PREFIX
+from ...mqtt.batch.packets import PacketBatch
 from ...mqtt.batch.run import PIDS
 from ...mqtt.session import Delivery
 from ..journal.tally import ONE
@@ -35,26 +36,28 @@ def receive_one(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
     taken = shell.node.receive_one(link, data, now)
     if taken is None:
         return False
-    if taken.outcome.forwards:
+    outcome, token, context = taken.outcome, taken.token, shell.context
+    if outcome.forwards:
         _send(shell, taken.sends())
-    if taken.delivers:
-        given = _to_sole_subscriber(shell, taken, now)
-        if not given:
-            shell.incoming.deliver(taken.delivery(now))
-        shell.context.write()
-        if taken.token is not None:
-            if given:
-                _carried_out(shell, taken, taken.token, now)
-            shell.context.flush()
+    if not outcome.stream.deliver:
+        return True
+    given = _to_sole_subscriber(shell, taken, now)
+    if not given:
+        shell.incoming.deliver(taken.delivery(now))
+    context.write()
+    if given and token is not None:
+        _carried_out(shell, taken, token, now)
+    if token is not None and (not given or shell.custody is not None or shell.node.stirred):
+        context.flush()
     return True
 
 
 def _carried_out(shell: MeshShell, taken: Taken, token: int, now: float) -> None:
     """The sole subscriber has a message of QoS 1, and nothing of it is stored.
 
-    While sessions roam it counts as delivered after a commit, as what is stored of their places relies on that.
+    While sessions roam it counts as delivered after a commit, where there is a store: what is stored of their places relies on that.
     """
-    if shell.roaming is not None:
+    if shell.roaming is not None and shell.custody is not None:
         shell.incoming.carried_out(taken.outcome.stream.head.origin, token)
         return
     receipt = shell.node.single.delivered(token, now, taken.asks)
@@ -111,7 +114,7 @@ def _send(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]], urge
 
 def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     """Give the message to the only client here that wants it, as QoS 0 or 1. False: it has to go the general way."""
-    outcome, data, start = taken[:3]
+    outcome, data = taken.outcome, taken.data
     context = shell.context
     route = shell.router.routes.get(outcome.topic)
     recipients = route.recipients if route is not None else None
@@ -125,21 +128,26 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     target = session.connection
     if target is None or target.special or target.congested:
         return False
-    parts = [b"", data[start : start + 2 + len(outcome.topic)], b"", b"\0" if target.version == 5 else b"", data[taken.payload :]]
-    if sole.qos and outcome.qos:
+    name, payload = outcome.name, taken.payload
+    rest = data[payload:] if target.version == 4 else b"\0" + data[payload:]
+    acknowledged = sole.qos and outcome.qos
+    size = len(name) + len(rest) + (2 if acknowledged else 0)
+    first = 0x32 if acknowledged else 0x30
+    front = (bytes((first, size)) if size < 128 else bytes((first, size & 127 | 128, size >> 7))) + name
+    if acknowledged:
         outbound = session.outbound
         if session.stored or target.sends or session.queue or session.resending or session.replays or outbound.in_flight >= outbound.limit:
             return False
         if outbound.bytes >= session.max_bytes and outbound.in_flight:
             return False
-        identifier = 2 * outbound.send_one(Delivery(taken.run(now), 1))
-        parts[2] = PIDS[identifier : identifier + 2]
-    size = sum(map(len, parts))
-    parts[0] = bytes((0x32 if parts[2] else 0x30, size)) if size < 128 else bytes((0x32 if parts[2] else 0x30, size & 127 | 128, size >> 7))
-    packet = b"".join(parts)
+        packet = front + b"\0\0" + rest
+        identifier = 2 * outbound.send_one(Delivery(PacketBatch(packet, target.version, 1, 1, now, [len(front)]), 1))
+        packet = front + PIDS[identifier : identifier + 2] + rest
+    else:
+        packet = front + rest
     target.sent += 1
     if context.journal is not None:
-        count_given(context, here, ONE + len(data) - taken.payload)
+        count_given(context, here, ONE + len(data) - payload)
     context.counters.publish_bytes_sent += len(packet)
     target.send(packet)
     return True

@@ -103,9 +103,14 @@ class CustodyWindow:
     def commit(self, pending: Pending) -> bool:
         """A delivery is committed; whether `committed` moved."""
         pending.done = True
+        waiting = self.pending
+        if len(waiting) == 1 and pending.epoch == self.committed[0] and not (pending.foreign or pending.refusals):
+            del waiting[0]  # the usual case: all before it is committed, in the same epoch
+            self.committed = (pending.epoch, pending.last)
+            return True
         moved = False
-        while self.pending and self.pending[0].done:
-            first = self.pending.popleft()
+        while waiting and waiting[0].done:
+            first = waiting.popleft()
             if self.handed == NO_POSITION:  # nothing is stored, so that nothing is handed over either
                 self._pass(self.committed, first)
             if not first.foreign:

@@ -530,7 +530,7 @@ class Relay:
 
     def delivered(self, token: int) -> None:
         """The shell has committed a delivery; the receipt may go. Where it goes with others later, nothing else is due."""
-        due = self.due
+        due = self._due if self._owed else None
         window, pending, origin = self.tokens.pop(token)
         if self._core.journal is None:
             self._count(pending)
@@ -540,7 +540,7 @@ class Relay:
             self._owed[origin] = None
         if pending.heir is not None and pending.heir[0].commit(pending.heir[1]):
             self._owed[pending.heir[0].owner[0]] = None
-        if self.due is None or self.due != due:
+        if not self._owed or self._due != due:
             self._core.stirred = True
 
     def _count(self, pending: Pending) -> None:

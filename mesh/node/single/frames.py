@@ -42,15 +42,17 @@ class Outcome:
     """What happens to single frames of one topic in one stream.
 
     topic: of the message.
+    name: the same with its length in front, as in a packet.
     qos: of the message.
     stream: the decisions of the general way.
     forwards: link, its place in the tree, and the bytes from the topic to the bits as they go out there.
     """
 
-    __slots__ = ("forwards", "qos", "stream", "topic")
+    __slots__ = ("forwards", "name", "qos", "stream", "topic")
 
     def __init__(self, topic: bytes, stream: Stream, forwards: list[tuple[LinkEnd, Child, bytes]]) -> None:
         self.topic = topic
+        self.name = len(topic).to_bytes(2, "big") + topic
         self.qos = stream.head.flags & 3
         self.stream = stream
         self.forwards = forwards
