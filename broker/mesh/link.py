@@ -109,7 +109,7 @@ class LinkProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         context = self.shell.context
-        now = context.refresh()
+        now = context.now = context.loop.time()
         context.turns.current = context.turns.broker
         if len(data) <= LARGEST and self.up and self.machine.bypass(now) and receive_one(self.shell, self.id, data, now):
             return

@@ -231,6 +231,21 @@ class Destination:
         self.held_messages += entry.count
         self.held_bytes += entry.size
 
+    def add_one(self, entry: Entry, now: float) -> None:
+        """`add` and `sending` for an entry of one message."""
+        size, last, flight = entry.size, entry.last, self.flight
+        self.held_messages += 1
+        self.held_bytes += size
+        if not flight:
+            self.moved = now
+        flight.append((entry, 1))
+        self.flight_messages += 1
+        self.flight_bytes += size
+        self.reached = last
+        if last > self.sent:
+            self.sent = last
+        self.sent_born = self.born
+
 
 class Custody:
     """All entries, bounded, and the destinations.
@@ -271,6 +286,14 @@ class Custody:
             if d is not None and (d.held_messages > most or d.held_bytes > easy):
                 return False
         return True
+
+    def those(self, mask: int) -> Sequence[Destination]:
+        """The destinations of a set; none if one of them is not known."""
+        if not mask & (mask - 1):
+            d = self.destinations.get(mask.bit_length() - 1)
+            return () if d is None else (d,)
+        found = [self.destinations.get(number) for number in numbers(mask)]
+        return [d for d in found if d is not None] if None not in found else ()
 
     def admit(
         self, run: Batch, size: int, mask: int, now: float, clock: Callable[[], int], frees: bool = False
@@ -517,14 +540,31 @@ class Custody:
         if self.journal is not None:
             self.journal.destination(d)
         flight = d.flight
+        watched = bool(self.watches.legs)
         while flight and flight[0][0].last <= position:
             entry, count = flight.popleft()
             d.flight_messages -= count
+            if count == 1 and not watched and type(entry) is Entry and entry.count == 1 and entry.open == d.bit and entry.page is None:
+                self._settle_one(d, entry)
+                continue
             d.flight_bytes -= count * (entry.size // entry.count)
             self._settled(d, entry)
         waiting = d.waiting
         while waiting and waiting[0].last <= position:
             self._settled(d, waiting.popleft())
+
+    def _settle_one(self, d: Destination, entry: Entry) -> None:
+        """`close` for one message that was under way, that nobody watches, and that nobody else owes the receipt for."""
+        size = entry.size
+        entry.open = 0
+        d.flight_bytes -= size
+        d.held_messages -= 1
+        d.held_bytes -= size
+        del self.entries[entry.last]
+        self.messages -= 1
+        self.bytes -= size
+        if self.journal is not None:
+            self.journal.drop(entry)
 
     def _settled(self, d: Destination, one: Entry | Page) -> None:
         if isinstance(one, Page):

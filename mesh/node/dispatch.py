@@ -161,22 +161,22 @@ class Dispatch:
 
         0: nothing was done, some destination may not.
         """
-        entry, to = self.entry(run, mask, (), time), []
-        if not self.custody.fits(1, entry.size, mask):
+        custody, core = self.custody, self._core
+        sequence = self._sequence + 1
+        entry = Entry(core.identity.epoch, sequence, run, mask, (), time)
+        if not custody.fits(1, entry.size, mask):
             return 0
-        for number in numbers(mask):
-            d = self.custody.destinations.get(number)
-            if d is None or d.waiting or d.zone is not None or not self._may_send(d):
-                return 0
-            to.append(d)
-        self._sequence = entry.first
-        self.custody.put(entry)
+        to = custody.those(mask)
         for d in to:
-            d.add(entry)
-            if not d.flight:
-                d.moved = self._core.now
-            d.sending(entry, 1)
-        return entry.first
+            if d.waiting or d.zone is not None or not self._may_send(d):
+                return 0
+        if not to:
+            return 0
+        self._sequence = sequence
+        custody.put(entry)
+        for d in to:
+            d.add_one(entry, core.now)
+        return sequence
 
     def _enqueue(self, entry: Entry) -> None:
         now: list[Destination] = []
@@ -473,8 +473,8 @@ class Dispatch:
     def wants_flush(self) -> bool:
         """Whether `flush`, or a timer, may have something to do once a message was put and sent, or records were committed."""
         custody = self.custody
-        waits = self._pump_due or self._joins.due is not None
-        return waits or self._tree.due or custody.timed or bool(custody.watches.finished) or self.pager.busy
+        waits = self._pump_due or self._joins.due is not None or self._tree.due or custody.timed or bool(custody.watches.finished)
+        return waits or (self._core.journal is not None and self.pager.busy)
 
     def flush(self) -> None:
         """Announce if custody wants a new tree; act on JOINs that have waited; send what may go now; move to the disk what waits; take

@@ -438,8 +438,8 @@ class Node:
             return None
         core.now = now
         sends = self._origin.publish_one(mask, topic, qos, payload)
-        if qos:
-            core.stirred = core.stirred or bool(core.actions) or self._dispatch.wants_flush
+        if qos and not core.stirred and (core.actions or self._dispatch.wants_flush):
+            core.stirred = True
         return sends
 
     def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None) -> Verdict:

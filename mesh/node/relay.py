@@ -504,7 +504,7 @@ class Relay:
 
     def admit(self, window: CustodyWindow, origin: int, epoch: int, first: int, last: int) -> int:
         """Let custody messages in, once and for all: the token of their delivery."""
-        token = self.new_token()
+        self._token = token = self._token + 1
         self.tokens[token] = (window, window.take(epoch, first, last), origin)
         return token
 

@@ -35,6 +35,7 @@ SMALLEST = 8
 LARGEST = 16_000  # bytes of a frame: its length takes two bytes at the most, and a copy costs next to nothing
 REMEMBERED = 10_000  # topics for each link
 HEADER = 4  # bytes of the envelope's property in front of it: length of all properties, identifier, length
+TO_BITS = 2 + HEADER + FIXED  # bytes in front of the visited bits, beside the topic
 TAIL = 16  # bytes behind the visited bits: time, no picks, sequence
 
 
@@ -132,7 +133,7 @@ class DirectLane:
         length, start = data[1], 2
         if length > 127:
             length, start = length & 127 | data[2] << 7, 3
-        bits = start + 2 + (data[start] << 8 | data[start + 1]) + HEADER + FIXED
+        bits = start + (data[start] << 8 | data[start + 1]) + TO_BITS
         if length != size - start or bits + TAIL >= size:
             return None
         core = self._core

@@ -100,6 +100,9 @@ class SingleMessages:
         """
         core, relay = self._core, self._relay
         core.now = now
+        if not asked and core.journal is None:
+            relay.delivered(token)
+            return None
         window, _, origin = relay.tokens[token]
         stirred = core.stirred
         if core.journal is not None:
