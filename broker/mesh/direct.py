@@ -36,35 +36,35 @@ def receive_one(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
     taken = shell.node.receive_one(link, data, now)
     if taken is None:
         return False
-    outcome, token, context = taken.outcome, taken.token, shell.context
+    outcome, context = taken.outcome, shell.context
     if outcome.forwards:
         _send(shell, taken.sends())
     if not outcome.stream.deliver:
         return True
     given = _to_sole_subscriber(shell, taken, now)
     if not given:
-        shell.incoming.deliver(taken.delivery(now))
+        shell.incoming.deliver(shell.node.single.delivery(taken, now))
     context.write()
-    if given and token is not None:
-        _carried_out(shell, taken, token, now)
-    if token is not None and (not given or shell.custody is not None or shell.node.stirred):
+    if outcome.qos and (not given or _carried_out(shell, taken, now) or shell.node.stirred):
         context.flush()
     return True
 
 
-def _carried_out(shell: MeshShell, taken: Taken, token: int, now: float) -> None:
-    """The sole subscriber has a message of QoS 1, and nothing of it is stored.
+def _carried_out(shell: MeshShell, taken: Taken, now: float) -> bool:
+    """The sole subscriber has a message of QoS 1, and nothing of it is stored. Whether there is a store, which may have to commit.
 
     While sessions roam it counts as delivered after a commit, where there is a store: what is stored of their places relies on that.
     """
-    if shell.roaming is not None and shell.custody is not None:
-        shell.incoming.carried_out(taken.outcome.stream.head.origin, token)
-        return
-    receipt = shell.node.single.delivered(token, now, taken.asks)
+    custody, single = shell.custody, shell.node.single
+    if custody is not None and shell.roaming is not None:
+        shell.incoming.carried_out(taken.outcome.stream.head.origin, single.admit(taken))
+        return True
+    receipt = single.given(taken, now)
     if receipt is not None:
         _send(shell, (receipt,), urgent=True)
-    if shell.custody is not None:
-        shell.custody.save_soon()
+    if custody is not None:
+        custody.save_soon()
+    return custody is not None
 
 
 def _receive_receipt(shell: MeshShell, link: int, data: bytes, now: float) -> bool:

@@ -71,7 +71,7 @@ class Relay:
         self.windows: dict[tuple[int, bytes], CustodyWindow] = {}
         self.tokens: dict[int, tuple[CustodyWindow, Pending, int]] = {}  # token -> window, delivery, origin
         self._token = 0
-        self.direct = DirectLane(core, self.admit)
+        self.direct = DirectLane(core)
         self._flooder = Flooder(core, self._deliver)
         self._spans = Spans()
         self._topics: set[bytes] = set()
@@ -542,6 +542,23 @@ class Relay:
             self._owed[pending.heir[0].owner[0]] = None
         if not self._owed or self._due != due:
             self._core.stirred = True
+
+    def delivered_one(self, window: CustodyWindow, origin: int, epoch: int, sequence: int) -> None:
+        """`admit` and `delivered` for one message, where there is no store."""
+        if window.pending or epoch != window.committed[0]:
+            self.delivered(self.admit(window, origin, epoch, sequence, sequence))
+            return
+        window.seen = window.committed = (epoch, sequence)
+        core = self._core
+        if not self._owed or self._due is None:
+            core.stirred = True
+        self._owed[origin] = None
+        self._unsaid += 1
+        if self._due is None:
+            self._due = core.now + core.config.receipt_delay
+        if self.hurried:
+            self.hurry()
+            core.stirred = True
 
     def _count(self, pending: Pending) -> None:
         """A delivery is carried out: its receipt is due when `receipt_delay` is over, or later with its commit."""

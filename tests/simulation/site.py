@@ -272,13 +272,14 @@ class Site:
         if taken is None:
             return False
         self._send(taken.sends())
-        if taken.delivers and taken.token is not None and self._at_once(taken.delivery(now)):
-            self.world.ledger.delivered(self, taken.delivery(now))
-            receipt = node.single.delivered(taken.token, now, taken.asks)
+        message = taken.delivery(now, None)
+        if taken.delivers and taken.outcome.qos and self._at_once(message):
+            self.world.ledger.delivered(self, message)
+            receipt = node.single.given(taken, now)
             if receipt is not None:
                 self._do(Send(*receipt, True))
         elif taken.delivers:
-            self._do(taken.delivery(now))
+            self._do(node.single.delivery(taken, now))
         return True
 
     def _receive_receipt(self, link: int, data: bytes) -> bool:

@@ -26,9 +26,6 @@ from ..actions import Deliver
 from ..core import Core, LinkEnd, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...custody.windows import CustodyWindow
     from ...view.trees import Child
 
 SMALLEST = 8
@@ -60,19 +57,19 @@ class Outcome:
 
 
 class Taken(NamedTuple):
-    """A single frame that was taken.
+    """A single frame that was taken. Its message is let in by `SingleMessages.given` or `SingleMessages.delivery`.
 
     data: the frame.
     start: where its topic begins, with the length in front.
     end: where its visited bits end.
-    token: of the delivery, as in `Deliver`.
+    sequence: of its origin.
     """
 
     outcome: Outcome
     data: bytes
     start: int
     end: int
-    token: int | None
+    sequence: int
 
     def sends(self) -> list[tuple[int, bytes]]:
         """(link, frame) of what has to be sent now."""
@@ -99,19 +96,17 @@ class Taken(NamedTuple):
         data, payload, size = self.data, self.end + TAIL, len(self.data)
         return Run(self.outcome.topic, self.outcome.qos, False, None, b"", None, now, (data, payload, size, size - payload))
 
-    def delivery(self, now: float) -> Deliver:
+    def delivery(self, now: float, token: int | None) -> Deliver:
         """The message, as the general way hands it over."""
         time = publish_time(self.data, self.end)
-        return Deliver(self.run(now), self.outcome.stream.head.origin, self.token, (), True, False, time)
+        return Deliver(self.run(now), self.outcome.stream.head.origin, token, (), True, False, time)
 
 
 class DirectLane:
     """Single frames that come over links."""
 
-    def __init__(self, core: Core, admit: Callable[[CustodyWindow, int, int, int, int], int]) -> None:
-        """admit: lets custody messages in; see `Relay.admit`."""
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._admit = admit
 
     def remember(self, link: LinkEnd, stream: Stream, data: bytes, topic_end: int, bits_end: int) -> None:
         """The general way has taken `data`, which is one frame without picks and properties of the application."""
@@ -164,12 +159,9 @@ class DirectLane:
         for out, _, _ in outcome.forwards:
             out.sent += 1
             counters.relayed += 1
-        token = None
         if stream.deliver:
             counters.delivered += 1
-            if window is not None:
-                token = self._admit(window, head.origin, head.epoch, sequence, sequence)
-        return Taken(outcome, data, start, end, token)
+        return Taken(outcome, data, start, end, sequence)
 
 
 def _changed(known: bytes, at: int, changes: Changes) -> bytes:

@@ -4,7 +4,7 @@ What a broker adds to the latency of a single message, and of its acknowledgemen
 receipts (`Relay.flush`), which wait for a commit at the destination, and looks at everything else that may be due. Here
 
 - an origin asks for the receipt of a message that it would rather not write (`asking`, `hold_back`, `broker/mesh/hold_back.py`);
-- a destination that has stored nothing of that message gives it at once (`delivered`);
+- a destination that has stored nothing of that message gives it at once (`given`);
 - a relay passes that receipt on as it came (`take_receipt`), and the origin settles the message.
 
 Messages that come thick and fast have their receipts together still: one each would cost more than it saves. So origins ask only while
@@ -25,11 +25,12 @@ from ....mqtt.errors import PeerError
 from ...wire.control import PREFIX, Receipt, decode, encode
 from ...wire.envelope import ASKS
 from ...wire.visited import numbers
+from ..actions import Deliver
 from ..core import Core
 from ..dispatch import Dispatch
 from ..own_tree import OwnTree
 from ..relay import Relay
-from .frames import TAIL
+from .frames import TAIL, Taken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,24 +93,37 @@ class SingleMessages:
 
     # ---- destination
 
-    def delivered(self, token: int, now: float, asked: bool) -> tuple[int, bytes] | None:
-        """`Node.handed` and `Node.delivered` for a message of which nothing is stored here, so that its receipt waits for no commit.
+    def admit(self, taken: Taken) -> int | None:
+        """Let a message in that `Node.receive_one` took: the token of its delivery; None: it is of QoS 0 and has none."""
+        window, head = taken.outcome.stream.window, taken.outcome.stream.head
+        return None if window is None else self._relay.admit(window, head.origin, head.epoch, taken.sequence, taken.sequence)
 
-        Only for what `Node.receive_one` took. Its window is in the next `Node.records`, which nothing waits for. asked: for the receipt.
-        (link, packet): its receipt, which must be sent now; None: it goes with others, later.
+    def delivery(self, taken: Taken, now: float) -> Deliver:
+        """Let a message in that `Node.receive_one` took, for the shell to deliver as any other."""
+        return taken.delivery(now, self.admit(taken))
+
+    def given(self, taken: Taken, now: float) -> tuple[int, bytes] | None:
+        """Let a message in that `Node.receive_one` took, and which is delivered already; nothing of it is stored here.
+
+        It is `Node.handed` and `Node.delivered`, and its receipt waits for no commit: its window is in the next `Node.records`, which
+        nothing waits for. (link, packet): its receipt, which must be sent now, as the origin asks for it; None: it goes with others, later.
         """
-        core, relay = self._core, self._relay
-        core.now = now
-        if not asked and core.journal is None:
-            relay.delivered(token)
+        core, relay, stream = self._core, self._relay, taken.outcome.stream
+        window, head = stream.window, stream.head
+        if window is None:
             return None
-        window, _, origin = relay.tokens[token]
-        stirred = core.stirred
-        if core.journal is not None:
+        core.now = now
+        stirred, asked, origin = core.stirred, taken.asks, head.origin
+        if core.journal is None:
+            relay.delivered_one(window, origin, head.epoch, taken.sequence)
+        else:
+            token = relay.admit(window, origin, head.epoch, taken.sequence, taken.sequence)
             relay.handed(token)
-        relay.delivered(token)
+            relay.delivered(token)
+        if not asked:
+            return None
         record = relay.records.get(origin)
-        if not asked or window.pending or window.refusals or record is None or record.upstream not in core.links:
+        if window.pending or window.refusals or record is None or record.upstream not in core.links:
             return None
         assert record.upstream is not None, "it is a link"
         core.counters.control_sent += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.framing import Framer
+from mqmesh.mesh.node.single.frames import Taken
+from mqmesh.mesh.node.single.receipts import SingleMessages
 from mqmesh.mesh.wire.control import Receipt, decode, encode
 from mqmesh.mesh.wire.identity import CAPABILITIES, RECEIPTS
 from mqmesh.mqtt.errors import PeerError
@@ -16,9 +19,9 @@ from support.examples import examples
 from support.models.mesh_net import Net
 
 
-def chain(lacks: int = 0) -> Net:
+def chain(lacks: int = 0, durable: bool = True) -> Net:
     """1 publishes "t", 2 relays, 3 subscribes; what 3 takes is left to the test. lacks: the broker whose release gives no receipts."""
-    net = Net(durable=True)
+    net = Net(durable=durable)
     for number in (1, 2, 3):
         net.able = CAPABILITIES - {RECEIPTS} if number == lacks else CAPABILITIES
         net.add(number)
@@ -26,34 +29,42 @@ def chain(lacks: int = 0) -> Net:
     net.link(2, 3)
     net.nodes[3].subscribe("t", None, 1, 0.0)
     net.settle()
-    net.publish(1, "t", payloads=[b"first"])
-    net.settle()
+    for payload in (b"first", b"0"):  # the general way takes the first one of its kind
+        net.publish(1, "t", payloads=[payload])
+        net.settle()
     net.hold = True
     return net
 
 
-def bring(net: Net, payload: bytes) -> int:
-    """A message comes to 3, where it is given to its subscriber: its token."""
+def bring(net: Net, payload: bytes, asks: bool = False) -> Taken:
+    """A message comes to 3, which takes it; it is not delivered yet. asks: for its receipt."""
     net.publish(1, "t", payloads=[payload])
     for number, link in ((1, 1), (2, 2)):
         for action in net.nodes[number].take():
             net._do(number, action)
-        for data in net.flying.pop((number, link)):
-            if not net.receive_one(number + 1, link, data):
-                net.nodes[number + 1].receive(link, data, net.now)
-                for action in net.nodes[number + 1].take():
-                    net._do(number + 1, action)
-    token = net.delivered[-1][1].token
+        [data] = net.flying.pop((number, link))
+        if number == 1 and asks:
+            [(_, data)] = SingleMessages.asking([(link, data)], len(payload))
+        taken = net.nodes[number + 1].receive_one(link, bytes(data), net.now)
+        assert taken is not None
+        for out, frame in taken.sends():
+            net._do(number + 1, Send(out, frame, False))
+    return taken
+
+
+def hand_on(net: Net, taken: Taken) -> int:
+    """3 has it delivered as any other message: its token."""
+    token = net.nodes[3].single.delivery(taken, net.now).token
     assert token is not None
     return token
 
 
 def test_a_receipt_goes_up_by_itself() -> None:
     net = chain()
-    token = bring(net, b"1")
+    taken = bring(net, b"1", asks=True)
     assert net.nodes[1].single.may_ask
     stirred = net.nodes[3].stirred
-    sends = [net.nodes[3].single.delivered(token, net.now, True)]
+    sends = [net.nodes[3].single.given(taken, net.now)]
     assert net.nodes[3].stirred is stirred
     for number, link in ((2, 2), (1, 1)):
         [(out, packet)] = sends
@@ -68,7 +79,7 @@ def test_a_receipt_goes_up_by_itself() -> None:
 
 def test_what_is_said_without_a_commit_is_kept_with_the_next() -> None:
     net = chain()
-    net.nodes[3].single.delivered(bring(net, b"1"), net.now, True)
+    net.nodes[3].single.given(bring(net, b"1", asks=True), net.now)
     records = net.nodes[3].records()
     assert records is not None
     assert [key[:1] for key, _ in records.values] == [b"w"]
@@ -76,10 +87,11 @@ def test_what_is_said_without_a_commit_is_kept_with_the_next() -> None:
 
 def test_an_earlier_delivery_that_waits_for_its_commit_holds_the_receipt_back() -> None:
     net = chain()
-    first, second = bring(net, b"1"), bring(net, b"2")
+    first = hand_on(net, bring(net, b"1"))
+    second = bring(net, b"2", asks=True)
     node = net.nodes[3]
     node.handed(first, net.now)
-    assert node.single.delivered(second, net.now, True) is None
+    assert node.single.given(second, net.now) is None
     net.save(3)
     net.settle()
     assert net.nodes[1].custody()[0] == 2
@@ -88,9 +100,35 @@ def test_an_earlier_delivery_that_waits_for_its_commit_holds_the_receipt_back() 
     assert net.nodes[1].custody()[0] == 0
 
 
+@pytest.mark.parametrize("credit", [50_000, 24])
+def test_without_a_store_a_message_that_is_given_leaves_what_any_delivery_leaves(credit: int) -> None:
+    """Windows, what is due when, and the receipts that go. credit: few messages, so that their receipts are hurried, or many."""
+    found: list[list[object]] = []
+    for at_once in (True, False):
+        net = chain(durable=False)
+        node = net.nodes[3]
+        node._core.config = replace(node._core.config, credit_messages=credit)
+        states: list[object] = []
+        for index in range(12):
+            net.now += 0.004
+            taken = bring(net, b"%d" % index)
+            node.handle_timer(net.now)
+            states.append([(action.link, action.data) for action in node.take() if isinstance(action, Send)])
+            if at_once:
+                assert node.single.given(taken, net.now) is None
+            else:
+                node.delivered(hand_on(net, taken), net.now)
+            window = taken.outcome.stream.window
+            assert window is not None
+            states.append((node.stirred, node.next_deadline(), window.seen, window.committed, len(window.pending)))
+        found.append(states)
+    assert found[0] == found[1]
+    assert any(isinstance(state, list) and state for state in found[0])
+
+
 def test_an_origin_that_does_not_ask_gets_receipts_together() -> None:
     net = chain()
-    assert net.nodes[3].single.delivered(bring(net, b"1"), net.now, False) is None
+    assert net.nodes[3].single.given(bring(net, b"1"), net.now) is None
     assert net.nodes[1].custody()[0] == 1
     net.settle()
     assert net.nodes[1].custody()[0] == 0
@@ -99,9 +137,9 @@ def test_an_origin_that_does_not_ask_gets_receipts_together() -> None:
 @pytest.mark.parametrize("older", [1, 2, 3])
 def test_nobody_is_asked_in_a_tree_with_a_broker_of_the_last_release(older: int) -> None:
     net = chain(lacks=older)
-    token = bring(net, b"1")
+    taken = bring(net, b"1")
     assert net.nodes[1].single.may_ask is (older == 1)
-    assert net.nodes[3].single.delivered(token, net.now, False) is None
+    assert net.nodes[3].single.given(taken, net.now) is None
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -181,7 +219,7 @@ def test_a_frame_that_asks_is_the_same_but_for_the_question(length: int) -> None
         taken = net.nodes[3].receive_one(onwards, relayed, now)
         assert taken is not None
         assert taken.asks is asks
-        found.append(taken.delivery(now))
+        found.append(net.nodes[3].single.delivery(taken, now))
     assert found[0].published == found[1].published
     assert found[0].run.payloads == found[1].run.payloads
 
@@ -214,7 +252,7 @@ def test_a_message_that_waits_is_not_on_its_way_to_all() -> None:
 def test_a_destination_goes_on_after_what_it_has_forgotten() -> None:
     """It is killed after a receipt that waited for no commit: the origin never sends that message again, and the next one is taken."""
     net = chain()
-    sends = [net.nodes[3].single.delivered(bring(net, b"1"), net.now, True)]
+    sends = [net.nodes[3].single.given(bring(net, b"1", asks=True), net.now)]
     for number, link in ((2, 2), (1, 1)):
         sends = net.nodes[number].single.take_receipt(link, sends[0][1], net.now)
     net.cut(2)
@@ -226,7 +264,7 @@ def test_a_destination_goes_on_after_what_it_has_forgotten() -> None:
     net.settle()
     net.publish(1, "t", payloads=[b"2"])
     net.settle()
-    assert net.got(3) == [b"first", b"1", b"2"]
+    assert net.got(3) == [b"first", b"0", b"2"]  # 1 was given at once, which the model does not see
     assert not net.returned
     assert net.nodes[1].custody() == (0, 0)
 
@@ -280,7 +318,7 @@ def test_the_lane_does_what_the_general_way_does(
 @pytest.mark.parametrize("cut", range(1, 40))
 def test_what_is_damaged_is_left_to_the_general_way(cut: int) -> None:
     net = chain()
-    sent = net.nodes[3].single.delivered(bring(net, b"1"), net.now, True)
+    sent = net.nodes[3].single.given(bring(net, b"1", asks=True), net.now)
     assert sent is not None
     link, packet = sent
     node = net.nodes[2]

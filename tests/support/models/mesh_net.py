@@ -162,7 +162,7 @@ class Net:
             for out, frame in taken.sends():
                 self._do(number, Send(out, frame, False))
             if taken.delivers:
-                self._do(number, taken.delivery(self.now))
+                self._do(number, self.nodes[number].single.delivery(taken, self.now))
         return taken is not None
 
     def _do(self, number: int, action: Action) -> None:
