@@ -93,8 +93,8 @@ def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: by
         return None
     order = node.single.hold_back() if asks and node.single.may_ask else 0
     _send(shell, node.single.asking(sends, len(payload)) if order else sends)
-    if qos and not order:
-        shell.saved_single()
+    if custody is not None and qos and not order:
+        custody.save(single=True)
     return order
 
 

@@ -466,11 +466,6 @@ class MeshShell:
         if self.custody is not None:
             self.custody.save()
 
-    def saved_single(self) -> None:
-        """The same after one message of QoS 1."""
-        if self.custody is not None:
-            self.custody.save(single=True)
-
     def hold_back(self, order: int, connection: Connection, answer: bytes) -> None:
         """A message may wait for its receipts, unwritten. order: of `SingleMessages.hold_back`. answer: to its publisher."""
         assert self.custody is not None, "without a store nothing is written"

@@ -287,13 +287,18 @@ class Custody:
                 return False
         return True
 
-    def those(self, mask: int) -> Sequence[Destination]:
-        """The destinations of a set; none if one of them is not known."""
-        if not mask & (mask - 1):
-            d = self.destinations.get(mask.bit_length() - 1)
-            return () if d is None else (d,)
-        found = [self.destinations.get(number) for number in numbers(mask)]
-        return [d for d in found if d is not None] if None not in found else ()
+    def fits_one(self, mask: int, size: int) -> Sequence[Destination]:
+        """The destinations of a set, if all are known and `fits` says so of one message of this size for them; else none."""
+        if self.tight or self.messages >= self._bound[0] or self.bytes + size > self._bound[1]:
+            return ()
+        most, easy = self._part[0], self._easy - size
+        found = []
+        for number in numbers(mask) if mask & (mask - 1) else (mask.bit_length() - 1,):
+            d = self.destinations.get(number)
+            if d is None or d.held_messages >= most or d.held_bytes > easy:
+                return ()
+            found.append(d)
+        return found
 
     def admit(
         self, run: Batch, size: int, mask: int, now: float, clock: Callable[[], int], frees: bool = False

@@ -164,9 +164,7 @@ class Dispatch:
         custody, core = self.custody, self._core
         sequence = self._sequence + 1
         entry = Entry(core.identity.epoch, sequence, run, mask, (), time)
-        if not custody.fits(1, entry.size, mask):
-            return 0
-        to = custody.those(mask)
+        to = custody.fits_one(mask, entry.size)
         for d in to:
             if d.waiting or d.zone is not None or not self._may_send(d):
                 return 0

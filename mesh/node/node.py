@@ -437,9 +437,12 @@ class Node:
         if core.config.mode == "flood":
             return None
         core.now = now
-        sends = self._origin.publish_one(mask, topic, qos, payload)
-        if qos and not core.stirred and (core.actions or self._dispatch.wants_flush):
-            core.stirred = True
+        sends = self._origin.send_one(mask, topic, qos, payload)
+        if qos:
+            if sends is None:
+                sends = self._origin.publish_one(mask, topic, qos, payload)
+            if not core.stirred and (core.actions or self._dispatch.wants_flush):
+                core.stirred = True
         return sends
 
     def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None) -> Verdict:

@@ -111,10 +111,7 @@ class Origin:
         return Verdict.TAKEN
 
     def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
-        """A message by itself, see `Node.publish_one`."""
-        sends = self._send_one(mask, topic, qos, payload)
-        if sends is not None or not qos:
-            return sends
+        """A message of QoS 1 by itself, see `Node.publish_one`, which `send_one` has left to this."""
         core = self._core
         if self.publish_parts(mask, Run(topic, qos, False, [payload], received=core.now)) is not Verdict.TAKEN:
             core.stirred = True
@@ -123,7 +120,7 @@ class Origin:
         core.actions = [action for action in core.actions if not isinstance(action, Send)]  # a policy may have let others go
         return sends
 
-    def _send_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
+    def send_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
         """A message that each destination may have now, and all links take as it is. It does all that the general way does, or nothing."""
         fronts = self._frames.fronts(topic, qos, mask, len(payload))
         if fronts is None:
