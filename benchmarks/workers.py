@@ -2,8 +2,9 @@
 
 `python -m benchmarks.workers` prints for each row deliveries a second or latency, the processor time of all the broker's processes for a
 delivery, and the ratio of that to one process. `within`: publishers and subscribers are at one of two workers; `across`: at different ones.
-There each worker has a port of its own, so that the generator knows where a client is. `shared`: `mqmesh broker --workers 2` as it is, with
-clients wherever the kernel puts them. Processor time is what to compare: workers and generator share the machine's cores.
+There each worker, started as a broker starts it, has a port of its own, so that the generator knows where a client is. `shared`:
+`mqmesh broker --workers 2` as it is, with clients wherever the kernel puts them. Processor time is what to compare: workers and generator
+share the machine's cores.
 """
 
 from __future__ import annotations
@@ -15,15 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
-from mqmesh.broker.config import parse
 from mqmesh.broker.settings.workers import Worker
-from mqmesh.broker.workers.configuration import worker_of
-from mqmesh.cli.fleet import broker_file
 
 from benchmarks.load_generator import wire
 from benchmarks.load_generator.load import broker_cpu
@@ -59,11 +56,10 @@ class Placed(Mqmesh):
 
     def launch(self, deployment: Deployment, index: int, qos: int) -> None:
         listen = f"mqtt://127.0.0.1:{deployment.ports[index]}"
-        config = parse({"name": "bench", "listen": [listen], "workers": 2, **_data(deployment)})
-        worker = worker_of(config, Worker("bench", index, 2, 2, deployment.folder, KEY, (listen,)))
-        file = deployment.folder / f"{index}.toml"
-        broker_file.write(file, replace(worker, workers=1))  # the file is that of a broker in a mesh
-        deployment.start(f"worker{index}", [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(file)], says_ready)
+        Worker("bench", index, 2, 2, deployment.folder, KEY, (listen,)).write()  # a worker reads it when it starts
+        options = ["--name", "bench", "--listen", listen, "--workers", "2", "--worker", str(deployment.folder / str(index))]
+        options += [f"--{name}={value}" for name, value in _data(deployment).items()]
+        deployment.start(f"worker{index}", [sys.executable, "-m", "mqmesh.cli.main", "broker", *options], says_ready)
 
 
 class Shared(Mqmesh):

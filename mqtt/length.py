@@ -28,6 +28,8 @@ def read_length(data: bytes | bytearray, position: int, end: int, what: str = "t
 
     what: for errors. Raises MalformedPacket for more than four bytes and for another form than the shortest [MQTT-1.5.5-1].
     """
+    if position < end and data[position] < 0x80:
+        return data[position], position + 1
     length = shift = 0
     for index in range(position, min(position + 4, end)):
         byte = data[index]

@@ -29,6 +29,8 @@ class Returned:
 
     def say(self) -> None:
         """Log it."""
+        if not (self._runs or self._given_up):
+            return
         for (destination, reason), runs in self._runs.items():
             messages = sum(run.count for run in runs)
             log.warning(
