@@ -571,10 +571,10 @@ class Node:
         """When `handle_timer` wants to be called, on the clock of `now`."""
         due, dispatch, journal = self._relay.due, self._dispatch, self._core.journal
         dues = [self._retained.deadline, dispatch.joins_due, self._members.next_deadline()]
-        if dispatch.custody.timed:
-            dues.append(dispatch.custody.next_deadline())
-        if journal is not None:  # nothing is on the disk without one
-            dues += [dispatch.pager.next_deadline(), journal.others.due]
+        if journal is not None or dispatch.custody.timed:
+            dues += [dispatch.custody.next_deadline(), dispatch.pager.next_deadline()]
+        if journal is not None:
+            dues.append(journal.others.due)
         for one in dues:
             if one is not None and (due is None or one < due):
                 due = one
