@@ -51,7 +51,7 @@ def receive_one(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
 
 
 def _carried_out(shell: MeshShell, taken: Taken, now: float) -> bool:
-    """The sole subscriber has a message of QoS 1, and nothing of it is stored. Whether there is a store, which may have to commit.
+    """The sole subscriber has a message of QoS 1, and nothing of it is stored. Whether there is something to be committed.
 
     While sessions roam it counts as delivered after a commit, where there is a store: what is stored of their places relies on that.
     """
@@ -62,9 +62,10 @@ def _carried_out(shell: MeshShell, taken: Taken, now: float) -> bool:
     receipt = single.given(taken, now)
     if receipt is not None:
         _send(shell, (receipt,), urgent=True)
-    if custody is not None:
-        custody.save_soon()
-    return custody is not None
+    if custody is None:
+        return False
+    custody.save_soon()
+    return shell.context.unsaved()
 
 
 def _receive_receipt(shell: MeshShell, link: int, data: bytes, now: float) -> bool:

@@ -162,7 +162,9 @@ def _publish_elsewhere(connection: ClientConnection, recipients: Recipients, top
             connection.answer(answer)
     if connection.context.journal is not None:
         count_one(connection, recipients, size - payload)
-    return WORK if mesh.node.stirred or (qos and site.persistence is not None) else WRITES
+    if mesh.node.stirred or (qos and not held and site.persistence is not None):
+        return WORK
+    return WRITES  # what is held back is not to be committed yet
 
 
 def count_one(connection: ClientConnection, recipients: Recipients, size: int) -> None:
