@@ -101,3 +101,38 @@ def test_it_is_used():
         run(play(5, steps))
         run(play(4, steps))
     assert taken.count(True) == 4
+
+
+def test_what_only_has_to_be_written_is_written_without_a_flush():
+    async def story() -> None:
+        broker = await started()
+        subscriber = Wire(broker, 4).connect("s", Subscription("t", 1))
+        publisher = Wire(broker, 4).connect("p")
+        publisher.give(encode(Publish("t", b"first", 1, packet_id=1), 4))  # by the general way
+        subscriber.send(Puback(1))
+        with mock.patch.object(broker.context, "flush") as flush:
+            publisher.give(encode(Publish("t", b"x", 1, packet_id=7), 4))
+            publisher.give(encode(Publish("t", b"y"), 4))
+            assert [packet.payload for packet in subscriber.packets()[1:]] == [b"x", b"y"]
+            assert [packet.packet_id for packet in publisher.packets()] == [1, 7]
+            subscriber.send(Puback(2))
+        assert not flush.called
+        assert broker.site.sessions.get("s").outbound.in_flight == 0
+
+    run(story())
+
+
+def test_an_acknowledgement_that_an_observer_hears_ends_in_a_flush():
+    """Queues are told of it, and give their members more at the end of the piece of work."""
+
+    async def story() -> None:
+        broker = await started()
+        subscriber = Wire(broker, 4).connect("s", Subscription("t", 1))
+        publisher = Wire(broker, 4).connect("p")
+        publisher.give(encode(Publish("t", b"x", 1, packet_id=1), 4))
+        broker.site.sessions.get("s").outbound.observer = mock.Mock()
+        with mock.patch.object(broker.context, "flush") as flush:
+            subscriber.send(Puback(1))
+        assert flush.called
+
+    run(story())
