@@ -291,14 +291,12 @@ class Custody:
         """The destinations of a set, if all are known and `fits` says so of one message of this size for them; else none."""
         if self.tight or self.messages >= self._bound[0] or self.bytes + size > self._bound[1]:
             return ()
-        most, easy = self._part[0], self._easy - size
-        found = []
-        for number in numbers(mask) if mask & (mask - 1) else (mask.bit_length() - 1,):
-            d = self.destinations.get(number)
+        most, easy, destinations = self._part[0], self._easy - size, self.destinations
+        found = [destinations.get(number) for number in numbers(mask)] if mask & (mask - 1) else (destinations.get(mask.bit_length() - 1),)
+        for d in found:
             if d is None or d.held_messages >= most or d.held_bytes > easy:
                 return ()
-            found.append(d)
-        return found
+        return found  # type: ignore[return-value]  # none of them is None
 
     def admit(
         self, run: Batch, size: int, mask: int, now: float, clock: Callable[[], int], frees: bool = False

@@ -73,7 +73,7 @@ class Entry:
         self.hold = self.here = False
         self.page: Page | None = None
         self.kept = b""
-        self.last: Position = (epoch, first + run.count - 1)
+        self.last: Position = (epoch, first + self.count - 1)
         self.size = size_of(run)
 
     def singles(self) -> list[Entry]:

@@ -211,7 +211,7 @@ class LinkEnd:
     blocks: whether runs go over it as blocks.
     compared: it is settled whether retained messages are compared over it.
     streams: what was decided for frames that come over it, by the constants of their envelope.
-    direct: the same for single frames, by topic and constants (`DirectLane`).
+    direct: the same for single frames, by topic and constants (`DirectLane`). latest: of the last one; None before the first.
     twin: the peer is another life of this very broker: only lives are said over it.
     second: the peer is another life of a neighbour that has a link: it hears and says what all know, and is not used.
     lives: the serial of the newest statement of each life that went over it, either way.
@@ -229,6 +229,7 @@ class LinkEnd:
         "gate",
         "id",
         "incarnation",
+        "latest",
         "lives",
         "packer",
         "peer",
@@ -253,6 +254,7 @@ class LinkEnd:
         self.compared = False
         self.streams: dict[bytes, Stream] = {}
         self.direct: dict[bytes, Outcome] = {}
+        self.latest: Outcome | None = None
         self.twin = self.second = False
         self.lives: dict[bytes, int] = {}
         self.packer: Packer | None = None
@@ -317,6 +319,7 @@ class Core:
         for link in self.links.values():
             link.streams.clear()
             link.direct.clear()
+            link.latest = None
 
     def control(self, link: int, kind: str, body: Any, urgent: bool = True) -> None:
         """Send a control packet."""

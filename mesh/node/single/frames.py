@@ -42,13 +42,16 @@ class Outcome:
     topic: of the message.
     name: the same with its length in front, as in a packet.
     qos: of the message.
+    size, front, start: of the last frame: its bytes in all, those up to the end of the visited bits, where its topic begins.
     stream: the decisions of the general way.
     forwards: link, its place in the tree, and the bytes from the topic to the bits as they go out there.
     """
 
-    __slots__ = ("forwards", "name", "qos", "stream", "topic")
+    __slots__ = ("forwards", "front", "name", "qos", "size", "start", "stream", "topic")
 
     def __init__(self, topic: bytes, stream: Stream, forwards: list[tuple[LinkEnd, Child, bytes]]) -> None:
+        self.size = self.start = 0
+        self.front = b""
         self.topic = topic
         self.name = len(topic).to_bytes(2, "big") + topic
         self.qos = stream.head.flags & 3
@@ -119,25 +122,34 @@ class DirectLane:
         at = len(known) - stream.head.width
         forwards = [(end, child, _changed(known, at, what)) for end, child, what in stream.forwards]
         link.direct[known] = Outcome(data[start + 2 : topic_end], stream, forwards)
+        link.latest = None
 
     def take(self, link: int, data: bytes, now: float) -> Taken | None:
         """Take `data` if it is one whole frame of a topic and stream that are remembered. None: nothing was done."""
         size = len(data)
-        if not SMALLEST <= size <= LARGEST or data[0] != 0x30:
-            return None
-        length, start = data[1], 2
-        if length > 127:
-            length, start = length & 127 | data[2] << 7, 3
-        bits = start + (data[start] << 8 | data[start + 1]) + TO_BITS
-        if length != size - start or bits + TAIL >= size:
-            return None
         core = self._core
         source = core.links.get(link)
         if source is None:
             return None
-        end = bits + data[bits - 1]
-        outcome = source.direct.get(data[start:end])
-        if outcome is None or core.actions or end + TAIL > size or data[end + 6 : end + 8] != PLAIN_REST:
+        outcome = source.latest
+        if outcome is not None and size == outcome.size and data.startswith(outcome.front):
+            start, end = outcome.start, len(outcome.front)  # it is like the last one
+        else:
+            if not SMALLEST <= size <= LARGEST or data[0] != 0x30:
+                return None
+            length, start = data[1], 2
+            if length > 127:
+                length, start = length & 127 | data[2] << 7, 3
+            bits = start + (data[start] << 8 | data[start + 1]) + TO_BITS
+            if length != size - start or bits + TAIL >= size:
+                return None
+            end = bits + data[bits - 1]
+            outcome = source.direct.get(data[start:end])
+            if outcome is None or end + TAIL > size:
+                return None
+            outcome.size, outcome.front, outcome.start = size, data[:end], start
+            source.latest = outcome
+        if core.actions or data[end + 6 : end + 8] != PLAIN_REST:
             return None
         stream = outcome.stream
         head, window, record = stream.head, stream.window, stream.record

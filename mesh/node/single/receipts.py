@@ -113,14 +113,14 @@ class SingleMessages:
         if window is None:
             return None
         core.now = now
-        stirred, asked, origin = core.stirred, taken.asks, head.origin
+        stirred, origin, sequence = core.stirred, head.origin, taken.sequence
         if core.journal is None:
-            relay.delivered_one(window, origin, head.epoch, taken.sequence)
+            relay.delivered_one(window, origin, head.epoch, sequence)
         else:
-            token = relay.admit(window, origin, head.epoch, taken.sequence, taken.sequence)
+            token = relay.admit(window, origin, head.epoch, sequence, sequence)
             relay.handed(token)
             relay.delivered(token)
-        if not asked:
+        if not taken.asks:
             return None
         record = relay.records.get(origin)
         if window.pending or window.refusals or record is None or record.upstream not in core.links:
