@@ -1,6 +1,6 @@
 """What the parts of a node share: its settings, who it is, its links, its counters, and the list of actions for the shell.
 
-No rule of the protocol stands here.
+No rule of the protocol stands here, but for what must be read of a frame before it is passed on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from ...mqtt.reasons import Reason
 from ..custody.bounds import CustodyBounds
+from ..wire.batch import PLAIN_REST
 from ..wire.control import Branch, encode, encode_packed
-from ..wire.envelope import Flag, Head, Rest
+from ..wire.envelope import Flag, Head, Rest, bad_frame, decode_rest, peer_message_kind
 from ..wire.identity import BLOCK, PACKED, Identity
 from ..wire.keys import Keys
 from ..wire.packed import Packer, Unpacker
@@ -200,6 +201,21 @@ class Stream:
         self.forwards: list[tuple[LinkEnd, Child, Changes]] = []
         self.window: CustodyWindow | None = None
         self.flood: Flood | None = None
+
+    def read_rest(self, topic: bytes, rest: bytes) -> None:
+        """Read what follows the visited bits before it is passed on, so that a bad frame ends this link and not the links beyond.
+
+        Raises `PeerError`, also for a frame that no subscription wants and that is no message to a broker.
+        """
+        if rest != self.rest and not (self.spans and rest[6:] == PLAIN_REST):
+            self.rest, self.parsed = rest, decode_rest(self.head.flags, rest)
+        if (
+            not self.ordinary
+            and self.parsed is not None
+            and not self.parsed.picks
+            and (peer_message_kind(topic) is None or not self.custody)
+        ):
+            raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")
 
 
 class LinkEnd:

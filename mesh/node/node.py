@@ -437,12 +437,9 @@ class Node:
         if core.config.mode == "flood":
             return None
         core.now = now
-        sends = self._origin.send_one(mask, topic, qos, payload)
-        if qos:
-            if sends is None:
-                sends = self._origin.publish_one(mask, topic, qos, payload)
-            if not core.stirred and (core.actions or self._dispatch.wants_flush):
-                core.stirred = True
+        sends = self._origin.publish_one(mask, topic, qos, payload)
+        if qos and not core.stirred and (core.actions or self._dispatch.wants_flush):
+            core.stirred = True
         return sends
 
     def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None) -> Verdict:
@@ -569,16 +566,11 @@ class Node:
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
-        due, dispatch, journal = self._relay.due, self._dispatch, self._core.journal
-        dues = [self._retained.deadline, dispatch.joins_due, self._members.next_deadline()]
+        dispatch, journal = self._dispatch, self._core.journal
+        dues = [self._relay.due, self._retained.deadline, dispatch.joins_due, self._members.next_deadline()]
         if journal is not None or dispatch.custody.timed:
-            dues += [dispatch.custody.next_deadline(), dispatch.pager.next_deadline()]
-        if journal is not None:
-            dues.append(journal.others.due)
-        for one in dues:
-            if one is not None and (due is None or one < due):
-                due = one
-        return due
+            dues += [dispatch.custody.next_deadline(), dispatch.pager.next_deadline(), None if journal is None else journal.others.due]
+        return min([one for one in dues if one is not None], default=None)
 
     def handle_timer(self, now: float) -> None:
         """Receipts go with the next `take`, what was learned of others with the next `records`; messages expire; brokers that are away

@@ -111,7 +111,10 @@ class Origin:
         return Verdict.TAKEN
 
     def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
-        """A message of QoS 1 by itself, see `Node.publish_one`, which `send_one` has left to this."""
+        """A message by itself, see `Node.publish_one`."""
+        sends = self._send_one(mask, topic, qos, payload)
+        if sends is not None or not qos:
+            return sends
         core = self._core
         if self.publish_parts(mask, Run(topic, qos, False, [payload], received=core.now)) is not Verdict.TAKEN:
             core.stirred = True
@@ -120,7 +123,7 @@ class Origin:
         core.actions = [action for action in core.actions if not isinstance(action, Send)]  # a policy may have let others go
         return sends
 
-    def send_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
+    def _send_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
         """A message that each destination may have now, and all links take as it is. It does all that the general way does, or nothing."""
         fronts = self._frames.fronts(topic, qos, mask, len(payload))
         if fronts is None:

@@ -136,7 +136,7 @@ class Relay:
             if span is not None and self._take_span(link, stream, rest, data, position, topic_end, bits_end, sequence_at, span):
                 return span.stop
         if not stream.ordinary or (rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST)):
-            _read_rest(stream, topic, rest)
+            stream.read_rest(topic, rest)
         link.received += count
         tap = self._core.tap
         alone = size == len(data) and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST
@@ -243,7 +243,7 @@ class Relay:
         core, head, record, window = self._core, stream.head, stream.record, stream.window
         bits_end, sequence, payload = places
         rest, first = frame[bits_end:sequence], int.from_bytes(frame[sequence : sequence + 8], "big")
-        _read_rest(stream, topic, rest)
+        stream.read_rest(topic, rest)
         assert stream.parsed is not None, "it is read"
         block, bits = frame[payload:], bits_end - head.width
         name = len(topic).to_bytes(2, "big") + topic
@@ -526,14 +526,14 @@ class Relay:
         if journal is not None:
             journal.window(window.owner, window)
             journal.urgent = journal.urgent or bool(pending.refusals)
-        self._count(pending)
+        self._count(pending.last - pending.first + 1)
 
     def delivered(self, token: int) -> None:
         """The shell has committed a delivery; the receipt may go. Where it goes with others later, nothing else is due."""
         due = self._due if self._owed else None
         window, pending, origin = self.tokens.pop(token)
         if self._core.journal is None:
-            self._count(pending)
+            self._count(pending.last - pending.first + 1)
         if pending.refusals or self.hurried:
             self.hurry()
         if window.commit(pending):
@@ -549,20 +549,17 @@ class Relay:
             self.delivered(self.admit(window, origin, epoch, sequence, sequence))
             return
         window.seen = window.committed = (epoch, sequence)
-        core = self._core
-        if not self._owed or self._due is None:
-            core.stirred = True
+        due = self._due if self._owed else None
         self._owed[origin] = None
-        self._unsaid += 1
-        if self._due is None:
-            self._due = core.now + core.config.receipt_delay
+        self._count(1)
         if self.hurried:
             self.hurry()
-            core.stirred = True
+        if self._due != due:
+            self._core.stirred = True
 
-    def _count(self, pending: Pending) -> None:
+    def _count(self, messages: int) -> None:
         """A delivery is carried out: its receipt is due when `receipt_delay` is over, or later with its commit."""
-        self._unsaid += pending.last - pending.first + 1
+        self._unsaid += messages
         if self._due is None:
             self._due = self._core.now + self._core.config.receipt_delay
 
@@ -693,19 +690,3 @@ class Relay:
                 drops.setdefault(link, []).append(dropped)
         self._dropped.clear()
         return receipts, drops
-
-
-def _read_rest(stream: Stream, topic: bytes, rest: bytes) -> None:
-    """Read what follows the visited bits before it is passed on, so that a bad frame ends this link and not the links beyond.
-
-    Raises `PeerError`, also for a frame that no subscription wants and that is no message to a broker.
-    """
-    if rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST):
-        stream.rest, stream.parsed = rest, decode_rest(stream.head.flags, rest)
-    if (
-        not stream.ordinary
-        and stream.parsed is not None
-        and not stream.parsed.picks
-        and (peer_message_kind(topic) is None or not stream.custody)
-    ):
-        raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")
