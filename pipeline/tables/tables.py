@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,20 @@ def run_name(now: float | None = None) -> str:
     """The name of a run: its time, and a part that no other run has."""
     moment = datetime.fromtimestamp(time.time() if now is None else now, UTC)
     return f"{moment:%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+
+
+@contextmanager
+def damage_named(where: str) -> Iterator[None]:
+    """Around reading with pyarrow: a file that is damaged or gone raises PipelineError. where: the folder, for the message."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise MissingExtra("pyarrow") from None
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        text = str(error).partition("\n")[0]
+        raise PipelineError(f"{where}: a file cannot be read: {text}: run the job again that makes the table") from None
 
 
 class Tables:
@@ -73,9 +88,10 @@ class Tables:
     def arrow(self, table: str, columns: list[str] | None = None, filters: Any = None) -> Any:
         """A table as a pyarrow table, without a JVM; `date` is a column. filters: an expression of `pyarrow.compute`.
 
-        Raises PipelineError when there is no such table.
+        Raises PipelineError when there is no such table, or a file of it cannot be read.
         """
-        return self.dataset(table).to_table(columns=columns, filter=filters)
+        with damage_named(self.place.url(table)):
+            return self.dataset(table).to_table(columns=columns, filter=filters)
 
     def dataset(self, table: str) -> Any:
         """The same as a `pyarrow.dataset`. Raises PipelineError when there is no such table."""

@@ -18,7 +18,7 @@ from ...broker.journal.layout import date_in, date_of
 from ...broker.journal.search import Query
 from ...mqtt.topics import matches
 from ..errors import PipelineError
-from ..tables.tables import Tables
+from ..tables.tables import Tables, damage_named
 from .story import COMPLETE, NO_END, NOT_RECEIVED, UNKNOWN, Step, Story
 
 TABLE, HOPS, QUEUED, CUSTOM = "messages", "hops", "queue_messages", "custom"
@@ -36,9 +36,10 @@ _WHY_QUEUED = {3: "{through} of {groups} groups of subscribers are through", 4: 
 def find(root: str, query: Query, status: str | None = None, names: Mapping[int, str] | None = None) -> list[Story]:
     """The messages that a query means, the newest first. names: what an id stands for. Raises PipelineError."""
     tables = Tables(root)
-    if query.message is not None and query.message.stream == Stream.QUEUE:
-        return [one for one in queued(tables, query.message, (names or {}).get) if status in (None, one.status)]
-    return Searched(tables, names or {}).find(query, status)
+    with damage_named(root):
+        if query.message is not None and query.message.stream == Stream.QUEUE:
+            return [one for one in queued(tables, query.message, (names or {}).get) if status in (None, one.status)]
+        return Searched(tables, names or {}).find(query, status)
 
 
 def queued(tables: Tables, message: MessageId, names: Callable[[int], str | None]) -> list[Story]:

@@ -6,6 +6,7 @@ import json
 from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from mqmesh.base.standing import read_standings
 from mqmesh.broker.journal.place import Place
@@ -121,3 +122,13 @@ def test_the_trail_is_checked_and_shown(out: Path) -> None:
     done = run("audit", "verify", "--out", out)
     assert (done.returncode, done.stderr.decode()) == (1, "mqmesh: audit: record 1 was changed: its hash does not fit its content\n")
     assert run("audit", "verify", "--out", out, "--head", "x").returncode == 2
+
+
+def test_usage_of_a_damaged_table(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    tables.write_arrow("usage", pa.table({"account": ["acme"], "service": ["plant"]}))
+    Path(tables.paths("usage")[0]).write_bytes(b"PAR1")
+    done = run("billing", "usage", "--out", tmp_path, "--account", "acme")
+    assert done.returncode == 2
+    assert b"usage: a file cannot be read" in done.stderr
+    assert done.stderr.count(b"\n") == 1

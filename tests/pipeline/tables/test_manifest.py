@@ -102,3 +102,15 @@ def test_row_groups_are_small(spark: SparkSession, tmp_path: Path) -> None:
     made.write("t", spark.range(0, 2 * ROWS, 1, 1))
     sizes = [group.num_rows for fragment in made.dataset("t").get_fragments() for group in fragment.row_groups]
     assert sizes == [ROWS, ROWS]
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
+    tables = Tables(tmp_path)
+    tables.write_arrow("t", rows(("2026-11-01", 1), ("2026-11-02", 2)))
+    path = Path(tables.paths("t")[0])
+    path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(PipelineError, match="a file cannot be read") as told:
+        tables.arrow("t")
+    assert path.name in str(told.value)
+    assert "\n" not in str(told.value)

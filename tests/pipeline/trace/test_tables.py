@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from mqmesh.broker.journal.reading import Journal
 from mqmesh.broker.journal.search import Query, Search
@@ -44,4 +45,13 @@ def test_conditions(journal: tuple[Path, Any], tables: tuple[Path, Any]) -> None
 
 def test_no_tables(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="there is no such table"):
+        find(str(tmp_path), Query(limit=1))
+
+
+def test_a_damaged_table(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    tables.write_arrow("messages", pa.table({name: [1] for name in ("origin", "origin_epoch", "stream", "sequence", "published")}))
+    for path in tables.paths("messages"):
+        Path(path).write_bytes(b"PAR1")
+    with pytest.raises(PipelineError, match="a file cannot be read"):
         find(str(tmp_path), Query(limit=1))
