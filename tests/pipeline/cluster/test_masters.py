@@ -24,7 +24,7 @@ from .. import oracle
 
 pytestmark = pytest.mark.slow
 JOBS = ("messages", "usage")
-WORKERS = 2
+EXECUTORS = 2
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"  # every JVM here lives for seconds; the collector is that of our own sessions
 
 
@@ -146,13 +146,14 @@ def test_a_standalone_cluster_makes_the_same_tables(little: Path, expected: dict
 
     with running(master) as (first,):
         address = first.address
-        worker = f"--host 127.0.0.1 --port 0 --webui-port 0 --cores 1 --memory 1g {address}".split()
-        starts = [lambda: Program("spark-class", "org.apache.spark.deploy.worker.Worker", *worker, folder=tmp_path)] * WORKERS
-        with running(*starts):
-            for _ in range(WORKERS):
-                first.until("Registering worker")
-            run(little, tmp_path / "out", address)
-            assert first.until(r"Registered app|Registering app mqmesh pipeline")
+        worker = f"--host 127.0.0.1 --port 0 --webui-port 0 --cores {EXECUTORS} --memory {EXECUTORS}g {address}".split()
+        (tmp_path / "spark-defaults.conf").write_text("spark.executor.cores 1\n")  # or one executor would take all of them
+        with running(lambda: Program("spark-class", "org.apache.spark.deploy.worker.Worker", *worker, folder=tmp_path)):
+            first.until("Registering worker")
+            run(little, tmp_path / "out", address, environment() | {"SPARK_CONF_DIR": str(tmp_path)})
+            first.until("Registering app mqmesh pipeline")
+            for _ in range(EXECUTORS):
+                first.until("Launching executor")
     compare(tmp_path / "out", expected)
 
 
