@@ -13,9 +13,16 @@ def test_each_listed_file_exists(file: str) -> None:
     assert (schedule.TESTS / file).is_file()
 
 
-def test_files_that_need_the_spark_session_share_a_process() -> None:
+@pytest.mark.parametrize(
+    ("group", "needs"),
+    [
+        (schedule.SPARK_TABLES, r"\b(?:run_)?tables: tuple"),
+        ((*schedule.SPARK_TABLES, *schedule.SPARK), r"\bspark: SparkSession|\b(?:run_)?tables: tuple"),
+    ],
+    ids=["tables", "session"],
+)
+def test_files_that_need_the_spark_session_share_a_process(group: tuple[str, ...], needs: str) -> None:
     """Starting a session, and making the tables of a run, take longer than most tests."""
-    needs = re.compile(r"\b(?:spark: SparkSession|(?:run_)?tables: tuple)")
     files = (schedule.TESTS / "pipeline").rglob("test_*.py")
-    found = {path.relative_to(schedule.TESTS).as_posix() for path in files if needs.search(path.read_text())}
-    assert found == set(schedule.SPARK)
+    found = {path.relative_to(schedule.TESTS).as_posix() for path in files if re.search(needs, path.read_text())}
+    assert found == set(group)
