@@ -1,4 +1,4 @@
-"""One Spark session for every test of the pipeline, and journals that several of them read."""
+"""One Spark session in each process for the tests of the pipeline, and journals that several of them read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if str(ROOT) not in sys.path:  # `benchmarks`, of which some tests take parts, s
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share; starting one takes seconds."""
+    """The session that all tests of a process share; starting one takes seconds."""
     if "CI" not in os.environ:
         pytest.importorskip("pyspark", reason="needs mqmesh[spark]")
     from mqmesh.pipeline.session import spark_session
