@@ -149,7 +149,10 @@ class Publishers:
             log.info("event=queue-temporary-gone queue=%s publisher=%s", quoted(post.name), quoted(post.publisher))
             return None
         if post.name not in self._settings.rules:
-            raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
+            text = f"there is no queue {post.name!r} any more: declare it, or its messages wait"
+            if post.name in self._settings.shared:
+                text = f"this broker is not the home of queue {post.name!r} now: they go to the one that is"
+            raise Refused(Reason.TOPIC_NAME_INVALID, text)
         if post.parcel in self._store.of(self._store.queues[post.name]).parcels:
             return None
         if is_inside(post.publisher):
