@@ -82,7 +82,7 @@ class Journal:
             self._minute = minute
         writer, say = self.writer, self._context.say
         say("journal/written", str(writer.written))
-        say("journal/lost", str(writer.lost + self.recorder.lost))
+        say("journal/lost", str(self.recorder.lost))
         say("journal/unselected", str(self.recorder.unselected))
         say("journal/error", writer.error or "")
 

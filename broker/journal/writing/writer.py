@@ -42,7 +42,7 @@ TAKEN = 20_000  # events in one table at most
 class Writer:
     """Writes one broker's journal.
 
-    written: events on the disk. lost: events that are not. error: why something could not be written last; None: all is well.
+    written: events on the disk. error: why something could not be written last; None: all is well.
     """
 
     def __init__(self, settings: JournalSettings, recorder: Recorder, columns: Columns, place: Place, folder: Path) -> None:
@@ -53,12 +53,13 @@ class Writer:
         self.place = place
         self.folder = folder
         self.written = 0
-        self.lost = 0
         self.closed = 0
         self.error: str | None = None
         self.counts: deque[tuple[int, dict[Key, int]]] = deque()  # minute, its counters; from the loop
         self._said = 0  # events that did not fit, as far as an event has said it
+        self._why: str | None = None  # what went wrong since
         self._open: OpenSegment | None = None
+        self._unwritten: tuple[Any, int] | None = None  # what `_taken` gave, and the disk has not taken
         self._waiting: list[OpenSegment] = []  # closed, and not at their place yet
         self._names: list[tuple[str, int, str]] = []  # of this segment
         self._rows: list[tuple[int, ...]] = []  # of counters, of this segment
@@ -133,7 +134,7 @@ class Writer:
         if now >= self._care_at and not stopping:
             self._care_at = now + CARE
             self._care.look(time.time())
-        if stopping and not self._waiting:
+        if stopping and not self._waiting and self._unwritten is None:
             close_life(self.folder, self.recorder.epoch)
 
     # Events
@@ -151,12 +152,14 @@ class Writer:
 
     def _taken(self) -> tuple[Any, int]:
         """A table of what was noted (None: nothing was), and how many events are missing before it, which it says."""
+        if self._unwritten is not None:
+            return self._unwritten
         noted = self.recorder.noted
         items = [noted.popleft() for _ in range(min(len(noted), TAKEN))]
         self.recorder.ranges_written += sum([one.ranges for one in items if isinstance(one, Queued)])
-        missing = self.recorder.lost + self.lost - self._said
+        missing = self.recorder.lost - self._said
         if missing:
-            detail = {"why": "the disk is slower than the traffic" if self.error is None else self.error}
+            detail = {"why": self._why or "the disk is slower than the traffic"}
             items.append(Fact(Kind.GAP, time.time() - self.recorder.offset, {"value": missing, "detail": detail, "reason": "lost"}))
         if not items:
             return None, 0
@@ -169,22 +172,26 @@ class Writer:
         """Write a table. False: there is none, or it could not be written."""
         if table is None:
             return False
-        fresh, self.columns.names.fresh = self.columns.names.fresh, []
-        self._names += fresh
-        if not table.num_rows:
-            return True
+        names = self.columns.names
         try:
-            if fresh:
-                self._write_lines("names", fresh)
+            if names.fresh and table.num_rows:
+                self._write_lines("names", names.fresh)
+            self._names += names.fresh
+            names.fresh = []
+            if not table.num_rows:
+                return True
             if self._open is None:
                 self._open = OpenSegment(self.folder, self.recorder.epoch, table.column("event")[0].as_py(), time.monotonic())
             self._open.append(table)
         except OSError as error:
             self._failed(error)
-            self.lost += table.num_rows  # with the event that says what is missing: its number is used up too
+            self._unwritten = table, missing
             self._close()
-            return False  # what comes meanwhile waits, up to its bound
+            return False  # it is tried again; what comes meanwhile waits, up to its bound
+        self._unwritten = None
         self._said += missing
+        if self._said == self.recorder.lost:
+            self._why = None
         self.error = None
         self.written += table.num_rows
         return True
@@ -196,7 +203,7 @@ class Writer:
     def _failed(self, error: BaseException) -> None:
         if self.error is None:
             log.error("event=journal-error text=%s", error)
-        self.error = str(error)
+        self.error = self._why = str(error)
 
     # Counters
 
