@@ -159,9 +159,9 @@ class Journal:
         """Something that is written beside the records, in their batch, has changed: its commit is to be told."""
         self._also = self.urgent = True
 
-    def node(self, uuid: bytes, epoch: int, born: int, epochs: tuple[int, ...]) -> None:
-        """Who this broker is in this life. epochs: this life's and those before it, the newest first."""
-        self._node = msgpack.packb([FORM, uuid, epoch, born, epochs])
+    def node(self, uuid: bytes, epoch: int, born: int, epochs: tuple[tuple[int, int], ...]) -> None:
+        """Who this broker is in this life. epochs: see `Life`."""
+        self._node = msgpack.packb([FORM, uuid, epoch, born, [one for one, _ in epochs], [last for _, last in epochs]])
         self.urgent = True
 
     # ---- what is written
@@ -313,12 +313,15 @@ def encode_window(window: CustodyWindow) -> bytes:
 
 
 class StoredNode(NamedTuple):
-    """Who the broker of a store was in its last life. epochs: of its lives, the newest first."""
+    """Who the broker of a store was in its last life.
+
+    epochs: of its lives, the newest first, each with what `Life` says of it; None where an earlier release has written it.
+    """
 
     uuid: bytes
     epoch: int
     born: int
-    epochs: tuple[int, ...]
+    epochs: tuple[tuple[int, int | None], ...]
 
 
 class Stored(NamedTuple):
@@ -365,11 +368,12 @@ def stored_node(value: bytes | None) -> StoredNode | None:
         return None
     try:
         form, uuid, epoch, born, *more = msgpack.unpackb(value)
-        epochs = tuple(more[0]) if more else (epoch,)
+        epochs = more[0] if more else [epoch]
+        known = tuple(zip(epochs, more[1] if len(more) > 1 else [None] * len(epochs), strict=True))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise _foreign("the broker's record", error) from None
     _check_form(form)
-    return StoredNode(uuid, epoch, born, epochs)
+    return StoredNode(uuid, epoch, born, known)
 
 
 def _check_form(form: object) -> None:

@@ -131,7 +131,7 @@ class Membership:
         core.event("epoch_raised", epoch=epoch)
         core.lives.raised(epoch)
         if core.journal is not None:
-            core.journal.node(core.uuid, epoch, core.born, core.lives.own.past)
+            core.journal.node(core.uuid, epoch, core.born, core.lives.own.epochs)
         self.fence.say()
         self._tree.epoch_raised()
         self.own.epoch = epoch

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from ...mqtt.batch.batch import Batch
 from ..custody.custody import Entry
-from ..custody.journal import Journal, decode_entry, decode_values
+from ..custody.journal import Journal, Stored, decode_entry, decode_values
 from ..custody.pages import Page
 from ..view.interest import Interests
 from ..view.lives import Former
 from ..view.remembered import Remembered
+from ..wire.control import Position
 from .core import Core
 from .dispatch import Dispatch
 from .membership import Membership
@@ -54,10 +55,7 @@ def restore(
     found = [(decode_entry(run, extra, core.wall_offset), order) for order, run, extra in entries]
     found.sort(key=lambda one: (one[0].epoch, one[0].first))  # what was split has its place in the sequence, and later orders
     stored_pages = deque(journal.restored_pages(pages))
-    held: dict[int, int] = {}
-    for epoch, last in (*(entry.last for entry, _ in found), *(page.last for page in stored_pages)):
-        held[epoch] = max(last, held.get(epoch, 0))
-    core.lives.restore(stored.node.epochs if stored.node is not None else (), held)
+    core.lives.restore(_epochs(stored, [*(entry.last for entry, _ in found), *(page.last for page in stored_pages)]))
     members.fence.seal()
     if former is not None and renewed:  # what whoever keeps the former identity has too stays with it
         found, stored_pages = _without(former, found, stored_pages, journal)
@@ -72,8 +70,23 @@ def restore(
     for page in stored_pages:
         dispatch.hold_page(page, journal)
     core.journal = dispatch.custody.journal = journal
-    journal.node(core.uuid, core.identity.epoch, core.born, core.lives.own.past)
+    journal.node(core.uuid, core.identity.epoch, core.born, core.lives.own.epochs)
     return served
+
+
+def _epochs(stored: Stored, held: list[Position]) -> Iterator[tuple[int, int]]:
+    """The epochs of a store's lives, the newest first, each with the last sequence that it is known to have had.
+
+    Of the newest epoch a copy of the store may have more, or less: what is certain is what is in custody (held), and what a destination has
+    confirmed. The earlier ones had ended before, and stand as they were written.
+    """
+    if stored.node is None:
+        return
+    known: dict[int, int] = {}
+    for epoch, last in (*held, *(settled for settled, _, _ in stored.destinations.values())):
+        known[epoch] = max(last, known.get(epoch, 0))
+    for epoch, had in stored.node.epochs:
+        yield epoch, known.get(epoch, 0) if had is None or epoch == stored.node.epoch else had
 
 
 def _without(

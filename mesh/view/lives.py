@@ -18,6 +18,7 @@ It does not know links, records, messages or time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..wire.control import ALL, GIVES_RECEIPTS, TAKES_BRANCHES, Life
@@ -33,7 +34,8 @@ Key = tuple[int, bytes]  # number, UUID: who speaks for a number, by its key, sa
 class Former(NamedTuple):
     """The identity that a broker had before an operator gave its data folder a new one.
 
-    common: up to which (epoch, sequence), for each epoch that both have in their past, the other one holds what is in custody.
+    common: up to which (epoch, sequence), for each epoch that both have in their past, the other one holds, or has seen off, what was in
+    custody.
     """
 
     number: int
@@ -147,9 +149,9 @@ class Lives:
 
     # ---- what this life says
 
-    def restore(self, epochs: tuple[int, ...], held: dict[int, int]) -> None:
-        """The epochs of the lives before this one, the newest first. held: the last sequence of each that is in custody."""
-        before = tuple([(epoch, held.get(epoch, 0)) for epoch in epochs if epoch < self.own.born])
+    def restore(self, epochs: Iterable[tuple[int, int]]) -> None:
+        """The epochs of the lives before this one, the newest first, each with the last sequence that the store is known to have had."""
+        before = tuple([one for one in epochs if one[0] < self.own.born])
         self._say(epochs=(self.own.epochs + before)[:EPOCHS_SAID])
 
     def raised(self, epoch: int) -> None:
@@ -185,7 +187,7 @@ class Lives:
         return precedence(said) < precedence(self.own)
 
     def common(self, said: Life) -> tuple[tuple[int, int], ...]:
-        """For each epoch that this life and another one have in their past, the last sequence that the other one holds."""
+        """For each epoch that this life and another one have in their past, the last sequence that the other one is known to have had."""
         return tuple([end for end in said.epochs if end[0] in self.own.past])
 
 

@@ -88,8 +88,8 @@ class Life(NamedTuple):
 
     claim: an operator's word that this data folder holds its identity.
     born: the epoch with which the life began.
-    epochs: its own and those of the lives before it, the newest first, each with the last sequence of it that this life found in custody
-    (its own: `ALL`).
+    epochs: its own and those of the lives before it, the newest first, each with the last sequence of it that this data folder is known to
+    have had (its own: `ALL`). What it has had is in custody, or at its destinations, or has expired.
     rivals: other lives of this UUID that it has heard of.
     yielded: it has given its place to one of them.
     former: the identity, (number, uuid), that the broker had before it was given this one.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgpack
+from mqmesh.mesh.custody.journal import stored_node
 from mqmesh.mesh.custody.windows import CustodyWindow
 from mqmesh.mesh.node.actions import Send
 from mqmesh.mesh.node.core import MeshConfig
@@ -293,6 +295,51 @@ def test_a_page_that_both_have_in_part_goes_out_in_that_part_only() -> None:
     assert net.nodes[30].informed
     assert sorted(net.got(1)) == [b"of both", *(b"of the copy %d" % count for count in range(7))]
     assert net.nodes[30].custody() == (0, 0)
+
+
+def test_what_the_original_delivered_before_it_was_restarted_is_not_sent_again_by_its_copy() -> None:
+    net = Net(durable=True)
+    net.capabilities = CAPABILITIES
+    for number in (1, 3):
+        stored_life(net, number, number, number, 1000 + number, bytes((number,)))
+    net.nodes[1].subscribe("a", None, 1, 0.0)
+    link = net.link(1, 3)
+    net.settle()
+    net.cut(link)
+    net.publish(3, "a", payloads=[b"of both"])
+    net.settle()
+    net.disks[30] = net.disks[3].copy()
+    link = net.link(1, 3)
+    net.settle()
+    assert net.got(1) == [b"of both"]
+    net.cut(link)
+    for epoch, name in ((2003, b"r"), (3003, b"s")):  # what is known of the first epoch outlives the second start
+        stored_life(net, 3, 3, 3, epoch, name)
+    stored_life(net, 30, 3, 3, 9000, b"c")
+    net.link(3, 30)
+    net.settle()
+    (common,) = [event.fields["common"] for node, event in net.events if node == 30 and event.name == "fenced"]
+    assert common == ((1003, 1),)
+    stored_life(net, 30, 50, 50, 9500, b"d", Former(3, UUID(int=3).bytes, common))
+    net.link(1, 30)
+    net.settle()
+    assert net.got(1) == [b"of both"], "it came twice"
+    assert net.nodes[30].custody() == (0, 0)
+
+
+def test_an_epoch_that_ended_in_a_life_was_there_whole() -> None:
+    """A broker that goes above a life it hears of has all of the epoch before; what expired of it, nobody sends again."""
+    net = Net(durable=True)
+    stored_life(net, 3, 3, 3, 1003, b"o")
+    net.nodes[3]._members._raise_epoch(2003)
+    net.save(3)
+    second = net.nodes[3].identity.epoch
+    again = stored_life(net, 3, 3, 3, second + 1, b"p")
+    assert again._core.lives.own.epochs == ((second + 1, ALL), (second, 0), (1003, ALL))
+
+
+def test_a_record_of_an_earlier_release_says_only_which_epochs_there_were() -> None:
+    assert stored_node(msgpack.packb([1, b"u", 5, 4, [5, 4]])) == (b"u", 5, 4, ((5, None), (4, None)))
 
 
 def test_a_window_goes_on_where_the_life_was_that_sends() -> None:
