@@ -540,7 +540,7 @@ class Relay:
             self._owed[origin] = None
         if pending.heir is not None and pending.heir[0].commit(pending.heir[1]):
             self._owed[pending.heir[0].owner[0]] = None
-        if not self._owed or self._due != due:
+        if not self._owed or self._due is None or self._due != due:
             self._core.stirred = True
 
     def delivered_one(self, window: CustodyWindow, origin: int, epoch: int, sequence: int) -> None:

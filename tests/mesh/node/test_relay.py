@@ -8,9 +8,11 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from mqmesh.mesh.custody.journal import Journal
 from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Identity, Node
+from mqmesh.mesh.view.remembered import Remembered
 from mqmesh.mesh.wire.identity import BLOCK
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
@@ -266,3 +268,17 @@ def test_system_topics_are_refused_from_a_peer() -> None:
     node, data = frames(0)
     with pytest.raises(PeerError, match="does not leave a broker"):
         node.receive(1, data.replace(b"some/topic", b"$SYS/topic"), 0.0)
+
+
+def test_a_receipt_that_is_owed_again_after_all_were_said_is_timed() -> None:
+    """A delivery is carried out, the receipts that are owed go, and then it is committed: its own receipt needs a time."""
+    net = line()
+    relay = net.nodes[4]._relay
+    window = relay.window(1, net.nodes[1].identity.uuid.bytes)
+    epoch, last = window.seen
+    relay.tokens[99] = (window, window.take(epoch, last + 1, last + 1), 1)
+    relay._core.journal, relay._core.stirred, relay._due = Journal(0.0, Remembered(1)), False, None
+    relay._owed.clear()
+    relay.delivered(99)
+    assert relay._owed
+    assert relay._core.stirred, "nobody asks when it is due"
