@@ -162,6 +162,16 @@ class Client(asyncio.Protocol):
             assert getattr(packet, name) == value, f"{name} of {packet} is not {value!r}"
         return packet
 
+    async def expect_among(self, kind: type[P], **fields: Any) -> P:
+        """The same, where messages may come before it, as MQTT allows (3.8.4). They are the next packets then."""
+        early = []
+        while isinstance(packet := await self.receive(), Publish):
+            early.append(packet)
+        later = [self._packets.get_nowait() for _ in range(self._packets.qsize())]
+        for one in (packet, *early, *later):
+            self._packets.put_nowait(one)
+        return await self.expect(kind, **fields)
+
     async def messages(self, count: int, acknowledge: bool = True) -> list[Publish]:
         """The next `count` PUBLISH packets, acknowledged through to the end; PUBRELs and other answers between them are taken too."""
         found: list[Publish] = []

@@ -42,7 +42,7 @@ def held(site: Site) -> shell.Queues:
 async def select(client: Client, selector: str, topic: str = TOPIC) -> Suback:
     packet_id = client.next_id()
     client.send(Subscribe(packet_id, [Subscription(topic, 1)], {Property.USER_PROPERTY: [("mqmesh-selector", selector)]}))
-    return await client.expect(Suback, packet_id=packet_id)
+    return await client.expect_among(Suback, packet_id=packet_id)
 
 
 async def put(client: Client, payload: bytes, **said: str) -> None:
