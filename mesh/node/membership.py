@@ -232,7 +232,7 @@ class Membership:
             e = theirs.get(key)
             if e is None or e.version == _NO_VERSION or (known.epoch, known.version) > (e.interest_epoch, e.version):
                 self._say_interest(end, known.whole(key))
-            elif (known.epoch, known.version) == (e.interest_epoch, e.version) and known.digest != e.digest:
+            elif known.epoch and (known.epoch, known.version) == (e.interest_epoch, e.version) and known.digest != e.digest:
                 core.event("interest_mismatch", broker=key[0], peer=str(end.peer))
         core.control(end.id, "synced", None)
 

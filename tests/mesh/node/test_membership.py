@@ -252,3 +252,20 @@ def test_what_neighbours_pass_on_is_read_once(monkeypatch: pytest.MonkeyPatch) -
     net.nodes[1].subscribe("a", None, 1, net.now)
     net.settle()
     assert read == ["interest"] * 2  # each of the others has it from both its neighbours
+
+
+def test_what_counts_only_until_its_owner_speaks_may_differ() -> None:
+    """Two brokers have heard different things from whoever did not hold a place. There is no version of these to be compared."""
+    net = Net(1, 2, 3)
+    between, link = net.link(1, 2), net.link(2, 3)
+    net.nodes[3].subscribe("a", None, 1, 0.0)
+    net.settle()
+    net.cut(link)
+    net.cut(between)
+    for number in (1, 2):
+        ((key, known),) = [one for one in net.nodes[number].interests.sets.items() if one[0][0] == 3]
+        net.nodes[number].interests.outdate(key)
+        known.put((f"of/{number}", None), 1)
+    net.link(1, 2)
+    net.settle()
+    assert "interest_mismatch" not in [event.name for _, event in net.events]
