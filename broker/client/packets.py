@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 REPLAYS = 10_000  # subscriptions of a session that may wait for what is retained
+AT_ONCE = 32  # filters of a packet that are taken at once
 FILTERS = (0x80, 0xA0)  # SUBSCRIBE and UNSUBSCRIBE, as the upper half of a first byte
 OLD_DUP = (0x68, 0x88, 0xA8)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE with the DUP flag, which MQTT 3.1 sets when it sends them again
 
@@ -93,16 +94,21 @@ def pubcomp(connection: Connection, packet: packets.Pubcomp) -> None:
 
 
 def _filters(connection: Connection, first: int, body: bytes) -> Iterator[None]:
-    """Take a SUBSCRIBE or UNSUBSCRIBE: first all of it is read, then its filters are taken, one in each step."""
+    """Take a SUBSCRIBE or UNSUBSCRIBE: first all of it is read, then its filters are taken: few at once, many one in each step."""
     session = _session(connection)
     packet, steps = decode_in_steps(first, body, connection.version)
     yield from steps
     if session.connection is not connection:
         return  # another one has taken the session up meanwhile
     if isinstance(packet, packets.Subscribe):
-        yield from subscribe(connection, session, packet)
+        taken, count = subscribe(connection, session, packet), len(packet.subscriptions)
     else:
-        yield from unsubscribe(connection, session, packet)
+        taken, count = unsubscribe(connection, session, packet), len(packet.filters)
+    if count > AT_ONCE:
+        yield from taken
+    else:
+        for _ in taken:  # else a queue or a publisher could give something before SUBACK
+            pass
 
 
 def subscribe(connection: Connection, session: Session, packet: packets.Subscribe) -> Iterator[None]:

@@ -206,6 +206,23 @@ def test_a_packet_of_many_filters_is_read_and_taken_in_slices(taken_over: bool, 
     run(story())
 
 
+def test_few_filters_are_taken_and_answered_in_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what a queue or a publisher has for the subscriber would come before SUBACK whenever the machine is slow."""
+
+    async def story() -> None:
+        broker = await started()
+        client = Wire(broker, 5).connect("c")
+        ticks = itertools.count()
+        monkeypatch.setattr(broker.context.turns, "clock", lambda: next(ticks) * 2 * SLICE)
+        client.give(encode(Subscribe(1, [Subscription(f"t/{number}") for number in range(5)]), 5))
+        while not broker.site.router.subscriptions:
+            await asyncio.sleep(0)
+        (suback,) = client.packets()
+        assert suback.reasons == [0] * 5
+
+    run(story())
+
+
 async def many_rounds() -> None:
     """So many rounds of the loop that nothing waits for a turn any more."""
     for _ in range(500):
