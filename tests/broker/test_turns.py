@@ -21,7 +21,7 @@ from mqmesh.mqtt import decode as decoding
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Disconnect, Publish, Subscribe, Subscription
 from mqmesh.mqtt.reasons import Reason
-from support.broker_site import Site
+from support.broker_site import Site, until
 from support.examples import examples
 from support.models.broker_wire import Wire, run, started
 
@@ -215,8 +215,7 @@ def test_few_filters_are_taken_and_answered_in_one_slice(monkeypatch: pytest.Mon
         ticks = itertools.count()
         monkeypatch.setattr(broker.context.turns, "clock", lambda: next(ticks) * 2 * SLICE)
         client.give(encode(Subscribe(1, [Subscription(f"t/{number}") for number in range(5)]), 5))
-        while not broker.site.router.subscriptions:
-            await asyncio.sleep(0)
+        await until(lambda: broker.site.router.subscriptions > 0)
         (suback,) = client.packets()
         assert suback.reasons == [0] * 5
 
