@@ -92,6 +92,7 @@ def test_an_open_segment_gives_valid_events_whatever_its_bytes_are(tmp_path: Pat
         assert found.num_rows < count
 
 
+@pytest.mark.process
 def test_a_program_that_has_read_a_journal_ends_in_order(tmp_path: Path) -> None:
     """Threads of pyarrow that still hold bytes of Python abort a program that ends."""
     made = Written(tmp_path)
