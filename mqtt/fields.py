@@ -6,10 +6,16 @@ the bytes end early or the value is ill-formed. Writers raise `UsageError` for w
 
 from __future__ import annotations
 
+import re
+
 from .errors import MalformedPacket, UsageError
 from .length import LONGEST_LENGTH, encode_length, read_length
 
 MAX_STRING = 65_535
+# U+0000 to U+001F, U+007F to U+009F, U+FDD0 to U+FDEF, and the last two of each plane
+_DOUBTFUL = re.compile(
+    rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]|\xef\xb7[\x90-\xaf]|\xef\xbf[\xbe\xbf]|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
+)
 
 
 def truncated(what: str) -> MalformedPacket:
@@ -62,6 +68,14 @@ def text(raw: bytes, what: str) -> str:
     if "\0" in value:
         raise MalformedPacket(f"{what} contains U+0000", "MQTT-1.5.4-2")
     return value
+
+
+def doubtful(raw: bytes) -> bool:
+    """Whether valid UTF-8 has characters over which a receiver may close the connection: control characters and non-characters (1.5.4).
+
+    Mosquitto does; mqmesh takes them.
+    """
+    return _DOUBTFUL.search(raw) is not None
 
 
 def write_u16(value: int, what: str) -> bytes:

@@ -5,8 +5,9 @@ other broker is subscribed to what subscribers in the mesh and these filters hav
 
 - Whoever subscribes here is found by the router, which tells of each filter that changes, here or elsewhere in the mesh.
 - No topic is ever subscribed twice: where two filters overlap and neither covers the other, the whole of `in_wanted` that they lie in is
-  asked for, as it is for more than `MOST`. A filter that overlaps a new one is given up in the same write.
-- A filter that nobody wants any more stays for `LINGER`, for a client that comes back.
+  asked for, as it is for more than `MOST`, and for a filter over which the other broker might close the connection: clients choose them.
+  A filter that overlaps a new one is given up in the same write.
+- A filter that nobody wants any more stays for up to `LINGER`, for a client that comes back.
 - The session there may know filters of an earlier life of this broker, or of a stand-by. What comes by them shows it: then all filters that
   match its topic are given up.
 """
@@ -19,19 +20,23 @@ from itertools import combinations, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from ...base.cache import Cache
 from ...mesh.wire.policy import Policy
-from ...mqtt.topics import intersection, matches, overlaps
+from ...mqtt.fields import doubtful
+from ...mqtt.topics import has_wildcard, intersection, matches, overlaps
 from ..settings.attach import filters_there, widest
 
 if TYPE_CHECKING:
     from ..site import Site
 
-MOST = 50  # filters that one of `in_wanted` is divided into
+MOST = 30  # filters that one of `in_wanted` is divided into
+LONGEST = 512  # bytes of such a filter, and of a topic that may be a stray
+LEVELS = 8  # of such a filter, and of a topic whose filters are given up: there are about 2 ** (LEVELS + 1) + 2 ** LEVELS of them
 LINGER = 5.0  # seconds
 SOON = 0.01  # seconds in which changes are collected
 STRAY = 1.0  # seconds between two attempts to give up what an earlier life has subscribed
-LEVELS = 8  # of a topic whose filters are given up so: there are about 2 ** LEVELS + 1 of them
 PIECE = 1000  # filters that are looked at in one turn of the loop
+KNOWN = 10_000  # topics of which it is kept whether they are strays
 
 Ask = Callable[[list[str], list[str]], None]  # subscribe these at the other broker, give up those
 
@@ -46,7 +51,7 @@ class Demand:
         self._policy = policy
         self._held: dict[str, set[str]] = {one: set() for one in wanted}  # filters of subscribers that overlap it
         self.asked: set[str] = set()
-        self._strays: dict[bytes, bool] = {}  # topic -> whether it is one
+        self._strays: Cache[bytes, bool] = Cache(KNOWN)  # name there -> whether it is one
 
     def concerns(self, filter_: str) -> bool:
         """Whether subscribers of a filter want something of `in_wanted`."""
@@ -73,8 +78,11 @@ class Demand:
         if len(filters) > MOST:
             return whole
         common = [both for both in (intersection(one, filter_) for filter_ in sorted(filters)) if both is not None]
+        if one in common:
+            return whole
         found = widest(filters_there(self._policy._replace(into=tuple(common))))
-        return whole if any(overlaps(*pair) for pair in combinations(found, 2)) else found
+        twice = any(overlaps(*pair) for pair in combinations(filter(has_wildcard, found), 2))  # what is covered is out already
+        return found if not twice and all(map(_harmless, found)) else whole
 
     def change(self, final: bool) -> tuple[list[str], list[str], bool]:
         """(to subscribe, to give up now, whether more is to be given up in a while). final: give up all that nobody wants."""
@@ -103,16 +111,14 @@ class Demand:
         known = self._strays.get(name)
         if known is None:
             there = name.decode()
-            known = self.of_demand(topic.decode()) and not any(matches(one, there) for one in self.asked)
-            if len(self._strays) >= PIECE:
-                self._strays.clear()
-            self._strays[name] = known
+            known = _harmless(there) and self.of_demand(topic.decode()) and not any(matches(one, there) for one in self.asked)
+            if len(name) <= LONGEST:
+                self._strays.keep(name, known)
         return known
 
     def astray(self, name: str) -> list[str]:
         """The filters, by the names there, that may have brought a message with this name, and are not asked for."""
-        levels = name.split("/")
-        return [one for one in _matching(levels) if one not in self.asked] if len(levels) <= LEVELS else []
+        return [one for one in _matching(name.split("/")) if one not in self.asked]
 
 
 class Interest:
@@ -154,17 +160,20 @@ class Interest:
     def stray(self, name: bytes) -> None:
         """A message has come that nobody has asked for: it shows a filter that the session there still has."""
         now = self._loop.time()
-        if now - self._stray_at >= STRAY and (gone := self.demand.astray(name.decode())):
+        if now - self._stray_at >= STRAY:
             self._stray_at = now
-            self._ask([], gone)
+            self._ask([], self.demand.astray(name.decode()))
 
     async def _search_all(self) -> None:
         """Look at the filters of all subscribers, some at a time."""
         for entries, filter_of in self._all():
             for start in range(0, len(entries), PIECE):
-                self._dirty.update(filter(self.demand.concerns, map(filter_of, entries[start : start + PIECE])))
+                self._look(filter(self.demand.concerns, map(filter_of, entries[start : start + PIECE])))
                 await asyncio.sleep(0)
-        self._dirty |= self.demand.held()
+        known = list(self.demand.held())
+        for start in range(0, len(known), PIECE):
+            self._look(known[start : start + PIECE])
+            await asyncio.sleep(0)
         self._renew_soon()
 
     def _all(self) -> Iterator[tuple[list[Any], Callable[[Any], str]]]:
@@ -181,10 +190,15 @@ class Interest:
 
     def _renew(self) -> None:
         self._timer = None
-        dirty, self._dirty = self._dirty, set()
-        for filter_ in dirty:
+        self._look([self._dirty.pop() for _ in range(min(PIECE, len(self._dirty)))])
+        if self._dirty:
+            self._timer = self._loop.call_later(0, self._renew)
+        else:
+            self._settle(False)
+
+    def _look(self, filters: Iterable[str]) -> None:
+        for filter_ in filters:
             self.demand.hold(filter_, self._is_held(filter_))
-        self._settle(False)
 
     def _is_held(self, filter_: str) -> bool:
         """Whether somebody else than the attachment has subscribed a filter."""
@@ -201,6 +215,12 @@ class Interest:
             self._ask(new, gone)
         if more and self._linger is None:
             self._linger = self._loop.call_later(LINGER, self._settle, True)
+
+
+def _harmless(filter_: str) -> bool:
+    """Whether the other broker takes a filter, as far as can be told: it may allow less than we do."""
+    raw = filter_.encode()
+    return len(raw) <= LONGEST and raw.count(b"/") < LEVELS and not doubtful(raw)
 
 
 def _matching(levels: list[str]) -> Iterator[str]:

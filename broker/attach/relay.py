@@ -9,8 +9,8 @@ goes back with it. So the relay remembers nothing of a message:
 - after any break each broker sends again what it has in flight, with the same identifiers. A broker that has taken a message of QoS 2 knows
   its identifier, and does not take it twice.
 
-What the relay answers itself: messages that the policy keeps back, that are too large there, or that stand at this broker already. Of those
-at QoS 2 it remembers the identifier until PUBREL.
+What the relay answers itself: messages that the policy keeps back, that are too large there, over whose characters the other broker may
+close the connection, or that stand at this broker already. Of those at QoS 2 it remembers the identifier until PUBREL.
 
 **Retained messages.** Subscriptions ask for the retain flag as published. When one of the two sessions is new, all retained messages come.
 They are told from later ones by a Subscription Identifier that the subscription has for that moment only. This broker's go there first. A
@@ -32,9 +32,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...mqtt.errors import protocol_error
+from ...mqtt.fields import doubtful
 from ...mqtt.framing import single_body
 from ...mqtt.packets import Subscribe, Subscription, Unsubscribe
-from ...mqtt.properties import Properties, Property
+from ...mqtt.properties import Properties, Property, properties_in
 from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
 from .end import (
@@ -53,6 +54,7 @@ from .end import (
 )
 
 Name = Callable[[bytes], bytes | None]  # a topic's name at the other end; None: it does not pass
+Test = Callable[[bytes], bool]  # of a topic
 FILTERS = 100  # in one SUBSCRIBE
 INITIAL = 1  # the Subscription Identifier of what was retained before
 # Refusals that may pass: the message stays with the broker that sent it, and the connections begin anew.
@@ -106,15 +108,7 @@ class _Way:
 
     __slots__ = ("bare", "count", "kept_back", "own", "rename", "source", "stale", "swallow", "target")
 
-    def __init__(
-        self,
-        source: End,
-        target: End,
-        rename: Name,
-        kept_back: Callable[[bytes], bool],
-        bare: Callable[[bytes], bool],
-        count: Callable[[], None],
-    ) -> None:
+    def __init__(self, source: End, target: End, rename: Name, kept_back: Test, bare: Test, count: Callable[[], None]) -> None:
         self.source, self.target = source, target
         self.rename, self.kept_back, self.bare, self.count = rename, kept_back, bare, count
         self.own: set[int] = set()
@@ -164,7 +158,8 @@ class Relay:
             counts.into += 1
 
         self._early: list[tuple[int, bytes]] = []  # frames from there, before this broker has accepted us
-        self._out = _Way(here, there, outwards, lambda name: False, lambda name: False, out)
+        never: Test = lambda topic: False  # noqa: E731
+        self._out = _Way(here, there, outwards, never, never, out)
         self._in = _Way(there, here, inwards, lambda topic: retained(topic) and outwards(topic) is not None, bare, into)
 
     @property
@@ -293,6 +288,11 @@ class Relay:
             self._counts.withheld += 1
             self._take(way, message)
             return
+        if way is self._out and message.block and way.target.version == 5 and _doubtful(message.block):
+            self._counts.refused += 1
+            self._note(f"a message at {message.topic.decode()!r} has control characters in its properties: dropped")
+            self._take(way, message)
+            return
         if message.first & 1 and way.bare(name):
             message = message._replace(first=message.first & 0xFE)
         frame = way.target.frame(message, name)
@@ -332,6 +332,14 @@ class Relay:
         refused = [reason for reason in body[at:] if reason >= 0x80]
         if refused:
             self._note(f"{end.name} refuses {len(refused)} of our subscriptions: reason code {refused[0]:#x}")
+
+
+def _doubtful(block: bytes) -> bool:
+    """Whether texts among the properties of a PUBLISH may make the other broker close the connection."""
+    found = properties_in(block)
+    texts = [value for value in found.values() if isinstance(value, str)]
+    texts += [text for pair in found.get(Property.USER_PROPERTY, []) for text in pair]
+    return any(doubtful(text.encode()) for text in texts)
 
 
 def unmark(here: End, mark: str) -> None:

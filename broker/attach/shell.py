@@ -18,6 +18,7 @@ from ...base.backoff import Backoff
 from ...base.quoting import quoted
 from ...mesh.wire.policy import PolicyFilter
 from ...mqtt.errors import PeerError
+from ...mqtt.fields import doubtful
 from ...mqtt.length import LONGEST_LENGTH
 from ...mqtt.packets import Connect, Disconnect, Subscription
 from ...mqtt.properties import Property
@@ -375,7 +376,7 @@ class Attachment:
     # What is here
 
     def _outwards(self, topic: bytes) -> bytes | None:
-        return None if topic == self._mark_topic else self._filter.outwards(topic)
+        return None if topic == self._mark_topic or doubtful(topic) else self._filter.outwards(topic)
 
     def _on_demand(self, name: bytes) -> bytes | None:
         topic = self._filter.inwards(name)

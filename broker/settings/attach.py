@@ -25,6 +25,7 @@ What crosses is a policy as a link has one (mesh/wire/policy.py). See docs/attac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
 
 from ...base.address import CLIENT, Address, AddressError, parse_address
@@ -35,6 +36,7 @@ from ...mqtt.topics import covers, overlaps
 
 POLICY_KEYS = ("out", "out_except", "in", "in_except", "map")
 VERSIONS = {"5": 5, "3.1.1": 4}
+MOST_WANTED = 32  # filters of `in_wanted`
 
 
 @dataclass(slots=True)
@@ -105,15 +107,21 @@ class AttachSettings:
         """Take `in_wanted`, beside which only what `in` names comes in. Raises ConfigError."""
         self.wanted = tuple(dict.fromkeys(section.strings("in_wanted")))
         into = (*(self.policy.into or ()), *self.wanted)
-        for number, one in enumerate(into):
-            twice = next((other for other in into[:number] if one in self.wanted and overlaps(one, other)), None)
-            if twice is not None:
-                raise section.error("in_wanted", f"{twice} and {one} match the same topics, which would come twice")
         self.policy = self.policy._replace(into=into)
         try:
             check_policy(self.policy)
         except ValueError as error:
             raise section.error("in_wanted", str(error)) from None
+        if len(self.wanted) > MOST_WANTED:
+            raise section.error("in_wanted", f"give at most {MOST_WANTED} filters")
+        for one, other in combinations(into, 2):
+            if other in self.wanted and (overlaps(one, other) or self._overlap_there(one, other)):
+                raise section.error("in_wanted", f"{one} and {other} match the same topics, which would come twice")
+
+    def _overlap_there(self, *filters: str) -> bool:
+        """Whether two filters match one name at the other broker: those of `map` may be wider there."""
+        one, other = (filters_there(self.policy._replace(into=(filter_,))) for filter_ in filters)
+        return any(overlaps(*pair) for pair in product(one, other))
 
 
 def attachments_of(sections: list[Section], folder: Path | None, roams: bool) -> list[AttachSettings]:

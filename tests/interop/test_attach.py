@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paho.mqtt.client import MQTTMessage
@@ -151,6 +152,29 @@ def test_a_broker_that_knows_no_bridges_would_send_everything_back(tmp_path: Pat
             watch.subscribe("$SYS/broker/attach/plant/trouble", 0)
             while b"would send back what we publish: # and # overlap there; give other in and out" not in watch.next().payload:
                 pass
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_control_characters_do_not_cut_a_broker_off_that_does_not_take_them(tmp_path: Path, version: str) -> None:
+    """Any client may choose a topic, a property or a filter. Mosquitto closes the connection over them."""
+    with (
+        Mosquitto(tmp_path) as its_broker,
+        attached(tmp_path, its_broker.url, f'version = "{version}"\nin_wanted = ["raw/#"]') as our_broker,
+        Paho(our_broker.port) as ours,
+        Paho(its_broker.port) as its,
+    ):
+        its.subscribe("#", 1)
+        ours.subscribe("raw/\x01/+", 1)
+        ours.publish("out/\x7f", b"stays", 1)
+        strange: dict[str, Any]
+        for strange in ({"UserProperty": ("a", "b\u0085")}, {"ContentType": "\ufffe"}, {"ResponseTopic": "r\x02"}):
+            ours.publish("out/1", b"stays" if version == "5" else b"crosses", 1, **strange)
+        ours.publish("out/2", b"last", 1)
+        expected = [("out/1", b"crosses")] * (0 if version == "5" else 3) + [("out/2", b"last")]
+        assert [(one.topic, one.payload) for one in (its.next() for _ in expected)] == expected
+        with Paho(our_broker.port) as watch:
+            watch.subscribe("$SYS/broker/attach/plant/faults", 0)
+            assert watch.next().payload == b"0"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

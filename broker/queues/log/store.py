@@ -94,12 +94,12 @@ class LogStore:
         self.parcels: set[bytes] = set()
         self.carry: Carry | None = None
         self.trim_soon = self.eager = self.moving = False
-        self._where = where if where is not None else segments_in(folder, kind, durability)
+        self.where = where if where is not None else segments_in(folder, kind, durability)
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
         self.touched: dict[Queue, None] = {}
         self._segments: dict[int, Segment] = {}
-        self.bodies = Bodies(self._where, self._segments)
+        self.bodies = Bodies(self.where, self._segments)
         self._current: Segment | None = None
         self._named: set[tuple[int, int]] = set()  # what the current segment names: queue, and member or 0
         self._commit = 1
@@ -121,7 +121,7 @@ class LogStore:
     def open(self, rules: Callable[[str], Rules], now: int) -> None:
         """Find the queues as they were; what members had is clean again. Raises OSError."""
         self._rules = rules
-        found = self._where.open()
+        found = self.where.open()
         for number in found:
             self._read_segment(number, number == found[-1])
         for number in self.claims.not_whole():
@@ -135,7 +135,7 @@ class LogStore:
             queue.handle_timer(now)
         for _ in count_needed(self._segments, self.queues, now):
             pass
-        self._where.set_aside()
+        self.where.set_aside()
 
     def _count_at_start(self, now: int) -> None:
         """What is needed of each segment; where nothing is, the retention goes on, and does not begin anew."""
@@ -153,9 +153,9 @@ class LogStore:
         def say(text: str) -> None:
             nonlocal said
             said += 1
-            self.say(f"{self._where.name_of(number)}: {text}")
+            self.say(f"{self.where.name_of(number)}: {text}")
 
-        for one in segments.scan(self._where, number, last, say):
+        for one in segments.scan(self.where, number, last, say):
             frames += 1
             self._commit = max(self._commit, one.header.commit + 1)
             for record in one.records:
@@ -163,9 +163,9 @@ class LogStore:
         if not frames and last:
             if not said:
                 say("it is empty: what it held is lost, unless the broker was killed while it began it")
-            self._where.drop(number)
+            self.where.drop(number)
             return
-        segment.size = self._where.size(number)
+        segment.size = self.where.size(number)
         self._segments[number] = segment
         self._end = End(number, segment.size)
 
@@ -261,8 +261,8 @@ class LogStore:
 
     @property
     def quiet(self) -> bool:
-        """Whether it is neither `dirty` nor `pressing`, without a look at queues: asked at the end of each piece of the broker's work."""
-        return not (self.touched or self.carry is not None or self._ends or self.chunk is not None or self.claims.new)
+        """Whether it is neither `dirty` nor `pressing`, without a look at queues."""
+        return not (self.touched or self.carry is not None or self.new)
 
     @property
     def new(self) -> bool:
@@ -412,13 +412,13 @@ class LogStore:
     def write(self, batch: Batch) -> None:
         """Have a batch on the disk. Blocks. Raises OSError; then it is not there."""
         if batch.new:
-            self._where.begin(batch.segment)
+            self.where.begin(batch.segment)
             batch.made = Segment(batch.segment)
             if batch.carry is not None:
                 batch.carry.know(batch.made)
         current = batch.made or self._current
         assert current is not None
-        append = self._where.append
+        append = self.where.append
         try:
             if batch.new:
                 append(batch.segment, 0, [segments.header(batch.segment)])
@@ -428,12 +428,12 @@ class LogStore:
                 end = append(batch.segment, at, data)
                 batch.carry.written += end - at
                 at = end
-            self._where.commit()
+            self.where.commit()
         except OSError:
             self._retry_new = True  # what the disk has of it is unknown: it is cut off, and nothing follows it
-            self._where.undo(batch.segment, batch.offset if not batch.new else 0)
+            self.where.undo(batch.segment, batch.offset if not batch.new else 0)
             if batch.new:
-                self._where.drop(batch.segment)
+                self.where.drop(batch.segment)
                 batch.made = None
             raise
         self._appended += at - batch.offset
@@ -472,7 +472,7 @@ class LogStore:
         if batch.chunk is not None:
             batch.chunk.note_in(segment, batch.offset)
             self.chunk = None
-        if self.full is not None and self._where.set_aside():
+        if self.full is not None and self.where.set_aside():
             self.full = None
         if batch.carry is not None:
             self._carried(batch, segment)
@@ -488,7 +488,7 @@ class LogStore:
             block = piece.block
             if piece.place is None:
                 source.stuck = True
-                self.say(f"{self._where.name_of(source.number)}: the messages of {piece.queue.name!r} at {block.first} cannot be read")
+                self.say(f"{self.where.name_of(source.number)}: the messages of {piece.queue.name!r} at {block.first} cannot be read")
                 continue
             segment.note(piece.queue.number, block.first, block.first + block.count - 1)
             segment.marks_of(piece.queue.number).carry(block.first, block.first + block.count - 1, batch.offset)
@@ -514,13 +514,13 @@ class LogStore:
         self._retry_new = self._ends = True  # what is written next says whether there is room, even if nothing waits for it
         self.full = f"the {'store' if isinstance(error, Away) else 'disk'} of the queues takes nothing: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            self._where.give_up()
+            self.where.give_up()
 
     def look_for_room(self) -> None:
         """Where nothing is left to be written, no commit tells that the disk has room again."""
         if self.full is not None and self._pending is None and not self.dirty:
             with suppress(OSError):
-                self.full = None if self._where.set_aside() else self.full
+                self.full = None if self.where.set_aside() else self.full
 
     # ---- segments that nobody needs
 
@@ -556,7 +556,7 @@ class LogStore:
             gone = [(queue, block) for queue, block in kept if block.place is not None and block.place.segment == number]
             if any(block.first in queue.blocks for queue, block in gone) or not self.may_go(segment, due):
                 return
-            self._where.drop(number)
+            self.where.drop(number)
             del self._segments[number]
             for queue, block in gone:
                 if block.first in queue.kept:
@@ -583,7 +583,7 @@ class LogStore:
     def _plan_carry(self, segment: Segment) -> Iterator[None]:
         blocks = yield from blocks_in(segment.number, self.queues)
         if self._current is not None and not self.moving:
-            self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
+            self.carry = Carry(self.where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
 
     # ---- queues that come and go
 
@@ -645,11 +645,6 @@ class LogStore:
     # ---- what an archive needs
 
     @property
-    def where(self) -> Segments:
-        """Where the segments are."""
-        return self._where
-
-    @property
     def newest(self) -> Segment | None:
         """The last segment; None: there is none."""
         return self._segments[max(self._segments)] if self._segments else None
@@ -676,7 +671,7 @@ class LogStore:
 
     def reader(self, queue: Queue) -> Reader:
         """What reads a queue by position or time, messages at an end too."""
-        return Reader(queue.number, queue.names, self._segments, self._where)
+        return Reader(queue.number, queue.names, self._segments, self.where)
 
     def history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move]]]:
         """The block of a position as it was put, and all moves of that message up to now, in order; in steps.
@@ -691,13 +686,13 @@ class LogStore:
             ends = {number: one.size for number, one in self._segments.items() if one.tells_of(queue.number, position)}
             if pending is not None and pending.segment in ends:
                 ends[pending.segment] = pending.offset
-            block, moves, whole = yield from read_history(queue, position, ends, self._segments, self._where, self.say)
+            block, moves, whole = yield from read_history(queue, position, ends, self._segments, self.where, self.say)
             if whole:
                 break
         return block, moves + late
 
     def close(self) -> None:
         """Close the files."""
-        self._where.close()
+        self.where.close()
         self._segments.clear()
         self._current = None

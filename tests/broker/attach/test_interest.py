@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.attach.interest import LEVELS, MOST, Demand
+from mqmesh.broker.attach.interest import LEVELS, LONGEST, MOST, Demand
 from mqmesh.mesh.wire.policy import OPEN, Policy
 from mqmesh.mqtt.topics import matches, overlaps
 
@@ -105,9 +105,15 @@ def test_what_an_earlier_life_has_subscribed_is_found_by_what_comes(filter_: str
     assert filter_ not in demand.astray(topic), "what is wanted stays"
 
 
-def test_filters_of_a_deep_topic_are_left() -> None:
+@pytest.mark.parametrize("topic", ["/".join("a" * (LEVELS + 1)), "a" * (LONGEST + 1), "a/\x01", "a/\u0085", "a/\U0001fffe"])
+def test_what_the_other_broker_may_not_take_is_not_said_to_it(topic: str) -> None:
+    """A client that chooses such a filter, or a topic there, would cut off all others."""
+    assert made("a/# +", topic).target() == ["a/#" if topic.startswith("a/") else "+"]
+    assert not made("#").stray(topic.encode(), topic.encode())
+
+
+def test_all_filters_of_a_topic_may_have_brought_it() -> None:
     assert len(made().astray("/".join("a" * LEVELS))) == 2 ** (LEVELS + 1) + 2**LEVELS - 1
-    assert made().astray("/".join("a" * (LEVELS + 1))) == []
 
 
 def test_a_topic_that_always_comes_in_is_no_stray() -> None:

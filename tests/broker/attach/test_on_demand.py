@@ -40,8 +40,9 @@ async def subscribed(other: Site, *filters: str) -> None:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody wants is given up at once."""
+    """What nobody wants is given up at once, and two filters take a turn of the loop."""
     monkeypatch.setattr(interest, "LINGER", 0.0)
+    monkeypatch.setattr(interest, "PIECE", 2)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -287,3 +287,21 @@ def test_a_single_frame_goes_after_what_waits() -> None:
     b.there.ping()
     assert not b.relay.single(b.here, encode(Publish("t", b"1"), 5))
     assert b.counts.out == 0
+
+
+def test_a_message_with_control_characters_in_its_properties_does_not_go_there() -> None:
+    made = bench()
+    for properties in ({Property.CONTENT_TYPE: "a\x01"}, {Property.USER_PROPERTY: [("a", "b"), ("c", "\ufffe")]}):
+        assert made.say(made.here, Publish("plant/a", b"x", 1, packet_id=7, properties=properties)) == []
+        assert made.said(made.here) == [Puback(7)]
+    assert made.counts.refused == 2
+    assert (
+        len(
+            made.say(
+                made.here,
+                Publish("plant/a", b"x", 1, packet_id=7, properties={Property.CONTENT_TYPE: "ä", Property.CORRELATION_DATA: b"\0"}),
+            )
+        )
+        == 1
+    )
+    assert len(made.say(made.there, Publish("a", b"x", 1, packet_id=7, properties={Property.CONTENT_TYPE: "a\x01"}))) == 1, "we take it"

@@ -160,13 +160,13 @@ def test_a_commit_that_fails_is_made_again(tmp_path: Path, kind: str, monkeypatc
     queue.settle(member, one.part, one.start, 1, Subscriber.DONE, 1)
     queue.put([b"3"], Meta("shop"), 1)
     with monkeypatch.context() as patched:
-        real = store._where.commit
+        real = store.where.commit
 
         def effect_and_error() -> None:
             real()
             raise OSError(errno.ENOSPC, "full")
 
-        patched.setattr(store._where, "commit", effect_and_error)
+        patched.setattr(store.where, "commit", effect_and_error)
         for _ in range(2):  # in the segment, and at the beginning of the next one
             batch = store.gather(1)
             assert batch is not None

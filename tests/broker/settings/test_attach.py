@@ -108,6 +108,11 @@ def test_what_comes_in_on_demand_stands_beside_what_always_does() -> None:
         ('in_wanted = ["a/#/b"]', "# must stand alone in the last level"),
         ('in_wanted = ["$SYS/#"]', "topics that begin with $ never leave a broker"),
         ('in_wanted = "a"', "give a list of strings"),
+        (
+            'in = ["+/x"]\nin_wanted = ["plant/raw/#"]\nmap = [{ here = "plant/", there = "far/" }]',
+            "+/x and plant/raw/# match the same topics",
+        ),
+        ("in_wanted = [" + ", ".join(f'"{number}"' for number in range(33)) + "]", "give at most 32 filters"),
     ],
 )
 def test_mistakes_in_what_comes_in_on_demand(lines: str, text: str) -> None:
