@@ -185,7 +185,7 @@ SCENES = {
         """,
     ),
     "queues": Scene(
-        places=(("docs/queues.md", ""),),
+        places=(("docs/queues.md", ""), ("docs/queue-stores.md", "")),
         setup=f"""
             cat > porto.toml <<'END'\n{of("toml", "docs/queues.md")[0].text.replace("]", ', "unix:///run/mqmesh.sock"]', 1)}\nEND
             mqmesh broker -c porto.toml
