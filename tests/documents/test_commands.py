@@ -258,8 +258,7 @@ SCENES = {
         places=(
             ("docs/interchange.md", "A first request"),
             ("docs/interchange.md", "From the command line"),
-            ("docs/interchange.md", "What became of a message"),
-            ("docs/interchange.md", "Audit and erasure"),
+            ("docs/interchange-sessions.md", ""),
         ),
         setup="".join(
             f"cat > {name}.toml <<'END'\n{of('toml', 'docs/interchange.md', 'A first request')[number].text}\nEND\n"

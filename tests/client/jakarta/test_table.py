@@ -1,4 +1,4 @@
-"""docs/jakarta.md lists each assertion that a test has, with its section: a row for a test, and a test for a row."""
+"""docs/jakarta-requirements.md lists each assertion that a test has, with its section: a row for a test, and a test for a row."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def rows_of_tests() -> list[Row]:
 
 
 def test_each_test_of_a_section_has_its_row_and_each_row_its_test() -> None:
-    listed = ROW.findall((ROOT / "docs" / "jakarta.md").read_text())
+    listed = ROW.findall((ROOT / "docs" / "jakarta-requirements.md").read_text())
     made = rows_of_tests()
     wrong = sorted(set(listed) ^ set(made))
-    assert not wrong, f"rows of docs/jakarta.md that are missing or have no test: {wrong}"
-    assert listed == made, "docs/jakarta.md: the rows are in the order of sections"
+    assert not wrong, f"rows of docs/jakarta-requirements.md that are missing or have no test: {wrong}"
+    assert listed == made, "docs/jakarta-requirements.md: the rows are in the order of sections"
