@@ -1,4 +1,4 @@
-"""What a broker says of its mesh: the object at `$SYS/broker/mesh/status`, that /metrics reads too (docs/operations.md lists its keys).
+"""What a broker says of its mesh: the object at `$SYS/broker/mesh/status`, that /metrics reads too (docs/monitoring.md lists its keys).
 
 Times are in seconds since 1970, so that a mesh in which nothing happens has one and the same status, which is published once.
 """

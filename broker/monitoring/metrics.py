@@ -238,4 +238,4 @@ def _mesh(site: Site) -> Iterator[Metric]:
     yield _gauge("mqmesh_mesh_custody_messages", "Messages held for other brokers.", status["custody"]["messages"])
     yield _gauge("mqmesh_mesh_custody_bytes", "Bytes held for other brokers.", status["custody"]["bytes"])
     for name, value in status["counters"].items():
-        yield _counter(f"mqmesh_mesh_{name}", f"Counter `{name}` of the mesh, see docs/operations.md.", value)
+        yield _counter(f"mqmesh_mesh_{name}", f"Counter `{name}` of the mesh, see docs/monitoring.md.", value)

@@ -1,4 +1,4 @@
-"""The report of a broker: what `$SYS` and `metabroker/status/` say, as values for JSON. docs/operations.md lists its keys.
+"""The report of a broker: what `$SYS` and `metabroker/status/` say, as values for JSON. docs/monitoring.md lists its keys.
 
 It reads the `$SYS` of any broker as far as it goes, with the names that Mosquitto uses. A missing value is None. Payloads come from the
 network: one that is not a number, or not a JSON object, counts as missing.

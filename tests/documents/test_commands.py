@@ -114,7 +114,7 @@ POSTGRES = "a PostgreSQL server of this test"
 FIVE = f"cat > five.toml <<'END'\n{(ROOT / 'topologies' / 'ring-of-five.toml').read_text()}\nEND\n"  # at other ports
 SCENES = {
     "five brokers": Scene(
-        places=(("docs/operations.md", "Look"),),
+        places=(("docs/operations.md", "Look"), ("docs/monitoring.md", "")),
         setup=f"{FIVE}mqmesh up five.toml --data data",
         edits={
             "-p 1883 -t '$SYS": "-p 18301 -t '$SYS",

@@ -19,7 +19,7 @@ from support.services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 NAMES = ("porto", "lyon", "turin")
-DOCS = Path(__file__).parents[3] / "docs/operations.md"
+DOCS = Path(__file__).parents[3] / "docs/monitoring.md"
 TEXT = """
 [mesh]
 name = "three"
