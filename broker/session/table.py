@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-AT_ONCE = 100  # subscriptions of a session that ends that are removed at once; more are removed in turns
+AT_ONCE = 32  # subscriptions of a session that ends that are removed at once; more are removed in turns
 MESH_WAIT = 5.0  # seconds that wills found at the start wait for another broker of the mesh
 
 
