@@ -74,7 +74,7 @@ class Splitter:
                 self._have += len(data)
                 return pieces
             alone = self._need > _LARGE
-            whole = b"".join((*self._parts, data[:missing] if alone else data))
+            whole = b"".join((*self._parts, memoryview(data)[:missing] if alone else data))
             data = data[missing:] if alone else b""
             self._parts = []
             pieces += self._scan(whole)
