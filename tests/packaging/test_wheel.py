@@ -63,6 +63,34 @@ def test_the_lock_files_satisfy_the_project_and_are_complete() -> None:
             )
 
 
+def test_the_lock_files_have_what_the_packages_need_in_their_turn() -> None:
+    """They are installed with --no-deps: what is in none of them is not there."""
+    from importlib.metadata import distribution
+
+    from packaging.requirements import Requirement
+
+    lines = [line for file in LOCKS for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
+    locked = {_plain(line.partition("==")[0]) for line in lines}
+    table = project()["project"]
+    extras = table["optional-dependencies"]  # type: ignore[index]
+    pending = [("mqmesh", text, "") for text in (*table["dependencies"], *(one for extra in extras.values() for one in extra))]  # type: ignore[index]
+    seen: set[tuple[str, str]] = set()
+    while pending:
+        who, text, extra = pending.pop()
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = _plain(requirement.name)
+        assert name in locked, f"{who} needs {name}, which is in none of {LOCKS}: make lock"
+        for wanted in {"", *requirement.extras} - {extra for known, extra in seen if known == name}:
+            seen.add((name, wanted))
+            pending += [(name, one, wanted) for one in distribution(name).requires or ()]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy of what belongs to the package, so that nothing is left behind here."""
