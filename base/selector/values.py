@@ -1,4 +1,4 @@
-"""What a selector sees of a message in MQTT: user properties that stand for headers and typed properties (docs/client.md).
+"""What a selector sees of a message in MQTT: user properties that stand for headers and typed properties (docs/client-wire.md).
 
 What it does not know: selectors, packets.
 """

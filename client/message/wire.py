@@ -1,4 +1,4 @@
-"""The wire mapping: a message to and from an MQTT 5 publication. docs/client.md says the same for other languages."""
+"""The wire mapping: a message to and from an MQTT 5 publication. docs/client-wire.md says the same for other languages."""
 
 from __future__ import annotations
 

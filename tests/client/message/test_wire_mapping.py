@@ -1,4 +1,4 @@
-"""The wire mapping of docs/client.md, seen by a plain MQTT client and written by one; and what brokers refuse."""
+"""The wire mapping of docs/client-wire.md, seen by a plain MQTT client and written by one; and what brokers refuse."""
 
 from __future__ import annotations
 
