@@ -74,8 +74,8 @@ def seconds_of(value: object) -> float:
 
 def wrong_name(name: str) -> str | None:
     """What would be right for the name of a recipient; None: it is right."""
-    if not name or len(name) > LONGEST_NAME or any(c in name for c in "/+#\0") or not name.isprintable() or name.startswith("$"):
-        return f"give a name of 1 to {LONGEST_NAME} characters without '/', '+', '#', that does not begin with '$'"
+    if not name or len(name) > LONGEST_NAME or any(c in name for c in "/+#,\0") or not name.isprintable() or name.startswith("$"):
+        return f"give a name of 1 to {LONGEST_NAME} characters without '/', '+', '#', ',', that does not begin with '$'"
     return None
 
 

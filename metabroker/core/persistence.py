@@ -27,6 +27,7 @@ from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
 from ..protocol import bodies
 from ..protocol.messages import ANY_CONTENT
+from ..protocol.messages import weight as weight_of
 from ..sealing import Sealer
 from .actions import Action, AfterCommit, LogLine, ReadPage, Respond
 from .records import (
@@ -148,7 +149,7 @@ class Persistence:
 
     def collect(self, publish: Publish, recipients: list[tuple[Session, int]]) -> bool:
         """Keep a remote's message for durable sessions, each with its QoS; False if none of them has room."""
-        weight = RUN_WEIGHT + len(publish.topic) + len(publish.payload)
+        weight = weight_of(publish, RUN_WEIGHT)
         run = 0
         responses: list[Action] = []
         for session, qos in recipients:

@@ -54,7 +54,8 @@ class Publishing:
             or remote.congested
             or (state.persistence is not None and state.persistence.congested)
         ):
-            state.refuse(session.id, "publish", message, Code.TOO_MANY_REQUESTS, "too many requests have no answer yet")
+            why = SLOW if remote.congested else "too many requests have no answer yet"
+            state.refuse(session.id, "publish", message, Code.TOO_MANY_REQUESTS, why)
         elif (cannot := _cannot(remote.abilities, publish)) is not None:
             state.refuse(session.id, "publish", message, *cannot)
         elif not publish.qos and not remote.up:

@@ -17,11 +17,10 @@ from ...mqtt.batch.run import PIDS
 from ...mqtt.decode import decode
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Property
-from ..protocol.messages import LONG, IncomingRun, Outgoing
+from ..protocol.messages import LONG, OVERHEAD, IncomingRun, Outgoing
 
 # What is remembered is bounded, whatever clients and remotes send:
 TOPICS = 1024  # of a connection
-OVERHEAD = 150  # bytes of memory that a message takes beside its payload, in accounts: small ones need a bound, too
 PIDS5 = b"".join(pid.to_bytes(2, "big") + b"\0" for pid in range(65536))  # an identifier and no properties, at 3*p
 
 

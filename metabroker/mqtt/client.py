@@ -57,8 +57,8 @@ from ..protocol.events import (
     Unsubscribed,
     Up,
 )
-from ..protocol.messages import Outgoing, fits
-from .batches import OVERHEAD, OutgoingBatch, RunScanner
+from ..protocol.messages import Outgoing, fits, weight
+from .batches import OutgoingBatch, RunScanner
 from .login import Login
 
 IN_FLIGHT = 65_000  # publications at most, so that there are identifiers for SUBSCRIBE
@@ -87,7 +87,7 @@ class ClientMachine:
         self.epoch = 0  # counts connections
         self.packets = 0  # that have come
         self.reading = True  # False while the owner reads nothing: no answer can come then
-        self.bytes = 0  # payloads, with `OVERHEAD` for each, that wait for a connection, for room, or for an acknowledgement
+        self.bytes = 0  # messages, by their weight, that wait for a connection, for room, or for an acknowledgement
         self._framer = Framer(login.max_packet)
         self._out: list[bytes] = []
         self._kept = bytearray()  # the beginning of a packet
@@ -185,7 +185,7 @@ class ClientMachine:
             self._start(publish, token, now)
         else:
             self._waiting.append((publish, token))
-            self.bytes += len(publish.payload) + OVERHEAD
+            self.bytes += weight(publish)
 
     def publish_batch(self, messages: list[Outgoing], qos: int, token: int, now: float) -> None:
         """Send messages of one QoS, 0 or 1, or keep them until they can be sent. At QoS 1 a token above 0 comes back in `BatchSettled`."""
@@ -455,7 +455,7 @@ class ClientMachine:
         del self._flight[packet_id]
         self._busy[packet_id] = 0
         self._in_flight -= 1
-        self.bytes -= OVERHEAD + len(sent.publish.payload)
+        self.bytes -= weight(sent.publish)
 
     def _message(self, publish: Publish, events: list[Event], now: float) -> None:
         if publish.qos == 2:
@@ -510,7 +510,7 @@ class ClientMachine:
                     self._waiting.appendleft(rest)
                     self.bytes += rest.size
             else:
-                self.bytes -= OVERHEAD + len(one[0].payload)
+                self.bytes -= weight(one[0])
                 self._start(*one, now)
 
     def _start(self, publish: Publish, token: int, now: float) -> None:
@@ -519,7 +519,7 @@ class ClientMachine:
             self._serial += 1
             self._flight[publish.packet_id] = _Sent(publish, token, self._serial)
             self._in_flight += 1
-            self.bytes += len(publish.payload) + OVERHEAD
+            self.bytes += weight(publish)
         self._send(publish, now)
 
     def _start_batch(self, batch: OutgoingBatch, now: float) -> OutgoingBatch | None:

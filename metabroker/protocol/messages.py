@@ -12,6 +12,7 @@ from ...mqtt.properties import Property, encode_properties
 
 SIZES = 32  # payload sizes whose headers are remembered, for each topic
 LONG = 256  # bytes of a topic, with its properties, beyond which nothing is remembered of it
+OVERHEAD = 150  # bytes of memory that a message takes beside its contents, in accounts: small ones need a bound, too
 
 
 ANY_CONTENT = 1 << 32  # of a request of which only the identifier is known
@@ -54,6 +55,17 @@ class PublishHeader:
 
 
 Outgoing = tuple[PublishHeader, bytes]  # a message that leaves
+
+
+def weight(publish: Publish, overhead: int = OVERHEAD) -> int:
+    """Bytes that a message counts where it waits: all that its sender may make large, with an overhead for it and for each property."""
+    size = overhead + len(publish.topic) + len(publish.payload)
+    for key, value in publish.properties.items():
+        if key == Property.USER_PROPERTY:
+            size += sum([OVERHEAD + len(name) + len(text) for name, text in value])
+        elif isinstance(value, str | bytes):
+            size += OVERHEAD + len(value)
+    return size
 
 
 class IncomingRun(NamedTuple):

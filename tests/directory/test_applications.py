@@ -100,6 +100,8 @@ def test_the_description_of_the_interface_has_every_field(directory: Directory) 
         ({"alternatives": ["lyon", "graz", "lyon"]}, "alternatives = 'lyon': each application once"),
         ({"alternatives": [str(one) for one in range(10_000)]}, "a list of at most 64 texts"),
         ({"alternatives": "lyon"}, "a list of at most 64 texts"),
+        ({"alternatives": ["lyon,graz"]}, "alternatives = 'lyon,graz': a name without"),
+        ({"alternatives": ["a/b"]}, "alternatives = 'a/b': a name without"),
         ({"clients": [""]}, "1 to 255 characters"),
         ({"probe": 1}, "probe = '1': true or false"),
         ({"broker": ["a"]}, "broker"),
@@ -110,6 +112,12 @@ def test_f02_what_contradicts_is_refused(body: dict[str, Any], says: str) -> Non
     """F2: a fault interval below the message interval is refused; so is an application among its own alternatives (F16)."""
     with pytest.raises(DirectoryError, match=says, check=lambda error: error.code == "E_invalidValue"):
         read_body("application", "orders", "ring", body)
+
+
+@pytest.mark.parametrize("name", ["a,b", "a/b", "a+", "#", "$a"])
+def test_a_name_that_is_no_level_of_a_topic_is_refused(name: str) -> None:
+    with pytest.raises(DirectoryError, match=r"name = .*: a name without", check=lambda error: error.code == "E_invalidValue"):
+        read_body("application", name, "ring", {})
 
 
 def test_records_of_before_go_on(world: World) -> None:

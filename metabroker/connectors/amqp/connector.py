@@ -25,7 +25,7 @@ from ....broker.transport.tls.openssl_errors import explain
 from ....mqtt.packets import Publish
 from ...policy import EXCHANGE
 from ...protocol.events import Abilities, Event, Trouble, Up
-from ...reconnect import CONNECT_TIMEOUT, Ended, stay_connected
+from ...reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from ..connector import Owner
 from . import mapping
 from .consumer import Consumer
@@ -190,7 +190,7 @@ class AmqpConnector:
         text = guard.error
         match error:
             case _ if guard.error:
-                pass
+                refused = False if guard.wants_tls else None
             case _ if guard.closed is not None:
                 code, text = guard.closed
                 refused = code == 403
@@ -205,7 +205,7 @@ class AmqpConnector:
             case exceptions.AMQPError():
                 text = "the server does not speak AMQP 0-9-1, or the connection was lost"
             case OSError():
-                text = error.strerror or str(error)
+                text = why_not(error, address.host)
             case UnicodeError():  # of the codec for host names, or of a password
                 text = "this is no host name, or the password is no text"
             case ValueError():

@@ -41,6 +41,7 @@ TUNE, CLOSE, BLOCKED, UNBLOCKED = (b"\0\x0a\0" + bytes((method,)) for method in 
 CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK = (b"\0\x14\0" + bytes((method,)) for method in (10, 40, 41))
 DELIVER = b"\0\x3c\0\x3c"
 NO_PROPERTIES = b"\0\0"
+TLS_ALERT = b"\x15\x03"  # what a listener with TLS answers to who speaks without
 HEARTBEAT_FRAME = struct.pack(">BHI", HEARTBEAT, 0, 0) + END
 # Letters of values of a fixed size, as pamqp reads them.
 _BY_SIZE = {0: b"\0V", 1: b"tbB", 2: b"su", 4: b"Iif", 5: b"D", 8: b"lLdT"}
@@ -53,6 +54,7 @@ class Guard(asyncio.StreamReader):
     def __init__(self, on_blocked: Callable[[str | None], None]) -> None:
         super().__init__(limit=READ_AHEAD, loop=asyncio.get_running_loop())
         self.error = ""  # why the connection is ended from here
+        self.wants_tls = False
         self.closed: tuple[int, str] | None = None  # the server's code and words, when it ends the connection
         self.too_large: dict[int, int] = {}  # delivery tag -> bytes
         self.answer: Callable[[bytes], None] = lambda _: None  # writes to the server
@@ -112,6 +114,9 @@ class Guard(asyncio.StreamReader):
         while True:
             start = await super().readexactly(7)
             kind, channel, size = struct.unpack(">BHI", start)
+            if start.startswith(TLS_ALERT):
+                self.wants_tls = True
+                self._fail("it wants TLS: write amqps://host:port")
             if start.startswith(b"AMQP") or kind not in (METHOD, HEADER, BODY, HEARTBEAT) or size + OVERHEAD > LARGEST_FRAME:
                 self._fail("the server does not speak AMQP 0-9-1, or its frames are too large")
             rest = await super().readexactly(size + 1)

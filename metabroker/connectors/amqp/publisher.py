@@ -23,6 +23,7 @@ from ....base.cache import Cache
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
 from ...protocol.events import Event, Published, Trouble
+from ...protocol.messages import weight
 from . import mapping
 from .errors import UNWRITABLE, Over, code_of, reason_of, words
 
@@ -57,7 +58,7 @@ class Plain:
     def publish(self, publish: Publish) -> None:
         """Send a message, or keep it until there is a connection."""
         self._waiting.append(publish)
-        self.bytes += len(publish.payload)
+        self.bytes += weight(publish)
         self._empty.clear()
         self._wake.set()
 
@@ -76,13 +77,13 @@ class Plain:
                     continue
                 publish = self._waiting[0]
                 number += 1
-                left = left - len(publish.payload) - 100 if left > 0 else DRAIN
+                left = left - weight(publish) if left > 0 else DRAIN
                 try:
                     await self._send(channel, publish, f"{name}-{number}", left <= 0)
                 except exceptions.ChannelInvalidStateError:
                     break
                 self._waiting.popleft()
-                self.bytes -= len(publish.payload)
+                self.bytes -= weight(publish)
             error = closed_with(channel)
             self._tell(Trouble(f"messages of QoS 0 are lost: {words(error)}"))
 
@@ -150,7 +151,7 @@ class Publisher:
         """Send a message, or keep it until it can be sent."""
         self._number += 1
         self._waiting.append(_Sent(publish, token, mapping.message_id(publish) or f"{self._name}-{self._number}"))
-        self.bytes += len(publish.payload)
+        self.bytes += weight(publish)
         self._empty.clear()
         self._wake.set()
 
@@ -213,7 +214,7 @@ class Publisher:
         sent = self._flight.pop(number).sent
         self._ids.discard(sent.message_id)
         self._careful = max(self._careful - 1, 0)
-        self.bytes -= len(sent.publish.payload)
+        self.bytes -= weight(sent.publish)
         self._tell(Published(sent.token, reason))
         if self._waiting:
             self._wake.set()

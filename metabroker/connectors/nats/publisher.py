@@ -26,6 +26,7 @@ from ....mqtt.packets import Publish
 from ....mqtt.properties import Property
 from ....mqtt.reasons import Reason
 from ...protocol.events import Event, Published, Trouble
+from ...protocol.messages import weight
 from . import mapping
 from .jetstream import Streams
 from .mapping import Unmappable
@@ -110,7 +111,7 @@ class Publisher:
         """Send a message with the next `more`, or keep it until it can be sent."""
         self._number += 1
         self._waiting.append(_Sent(publish, token, self._number))
-        self.bytes += len(publish.payload)
+        self.bytes += weight(publish)
 
     def acknowledge(self, reply: str) -> None:
         """Tell a stream that a message has arrived, with the next `more`."""
@@ -159,7 +160,7 @@ class Publisher:
         if publish.qos:
             self._started(sent)
         else:
-            self.bytes -= len(publish.payload)
+            self.bytes -= weight(publish)
         try:
             pairs = mapping.to_nats(publish)
             response = publish.properties.get(Property.RESPONSE_TOPIC)
@@ -193,7 +194,7 @@ class Publisher:
     def _settled(self, sent: _Sent, reason: Reason) -> None:
         if self._flight.get(sent.number) is sent:
             self._landed(sent)
-            self.bytes -= len(sent.publish.payload)
+            self.bytes -= weight(sent.publish)
             self._tell(Published(sent.token, reason))
             self._wake.set()
 

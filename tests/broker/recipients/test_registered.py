@@ -174,12 +174,13 @@ def test_f02_an_interval_that_is_not_said_contradicts_nothing(
     "record",
     [
         Registered("a/b"),
+        Registered("a,b"),
         Registered("orders", alternatives=("orders",)),
         Registered("orders", alternatives=tuple(map(str, range(65)))),
         Registered("orders", message_interval=5, fault_interval=2),
         Registered("orders", defunct_interval=1e9),
     ],
-    ids=["name", "itself", "too many", "contradiction", "too long"],
+    ids=["name", "comma", "itself", "too many", "contradiction", "too long"],
 )
 def test_a_record_that_cannot_be_a_recipient_is_left_out(record: Registered, caplog: pytest.LogCaptureFixture) -> None:
     assert application_of(record, DEFAULT) is None

@@ -46,6 +46,7 @@ MISTAKES = [
     ({"prefix": "a/#"}, "recipients.prefix"),
     ({"dead_letters": "dead/+"}, 'recipients.dead_letters = "dead/+": give a topic'),
     ({"application": [{"name": "a/b"}]}, "recipients.application[1].name"),
+    ({"application": [{"name": "a,b"}]}, "recipients.application[1].name"),  # names travel in lists with commas
     ({"application": [{"name": "a", "alternatives": ["a"]}]}, "an application is no alternative to itself"),
     ({"application": [{"name": "a", "alternatives": ["b", "b"]}]}, "an alternative stands twice"),
     ({"application": [{"name": "a", "alternatives": [f"b{i}" for i in range(10_000)]}]}, "give at most 64 alternatives"),
