@@ -68,11 +68,11 @@ class Certificates:
         write_private(self.key(name), key.private_bytes(*form))
         return name
 
-    def revoked(self, *names: str) -> Path:
-        """The authority's list of what it has revoked: these."""
+    def revoked(self, *names: str, days: float = 1) -> Path:
+        """The authority's list of what it has revoked: these. days: until it ends."""
         now = datetime.now(UTC)
         builder = x509.CertificateRevocationListBuilder().issuer_name(self.authority._certificate.subject)
-        builder = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=1))
+        builder = builder.last_update(now - timedelta(days=9)).next_update(now + timedelta(days=days))
         for name in names:
             serial = x509.load_pem_x509_certificate(self.certificate(name).read_bytes()).serial_number
             one = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - timedelta(days=1)).build()

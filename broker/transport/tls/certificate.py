@@ -6,8 +6,12 @@ shows the certificate and the other trusts exactly this one, whatever its dates;
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import re
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +21,8 @@ _THIS_ONE = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: the certificate itself is trus
 _EXTENSIONS = 0xA3  # tag of a certificate's extensions
 _KEY_USAGES = bytes.fromhex("551d25")  # 2.5.29.37, extended key usage
 _SERVERS = (bytes.fromhex("2b06010505070301"), bytes.fromhex("551d2500"))  # server authentication, any use
+_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18  # tags
+_LIST = re.compile("-----BEGIN X509 CRL-----(.*?)-----END X509 CRL-----", re.DOTALL)
 _ROUNDS = 10  # of messages; a handshake takes three
 
 
@@ -80,6 +86,28 @@ def for_servers(der: bytes) -> bool:
                     ((_, uses),) = _parts(value)
                     return any(use in _SERVERS for _, use in _parts(uses))
     return False
+
+
+def lists_end(pem: str) -> float | None:
+    """When the first of the revocation lists in a PEM text ends (RFC 5280, 5.1.2.5), seconds since 1970; None: none of them says.
+
+    pem: one that OpenSSL has read.
+    """
+    found = []
+    for block in _LIST.findall(pem):
+        with contextlib.suppress(ValueError, IndexError):  # a form that OpenSSL reads and this does not: it says nothing then
+            (_, whole), *_ = _parts(base64.b64decode(block))
+            (_, body), *_ = _parts(whole)
+            times = [_time(tag, value) for tag, value in _parts(body) if tag in (_UTC_TIME, _GENERALIZED_TIME)]
+            found += times[1:2]  # this update, the next one
+    return min(found, default=None)
+
+
+def _time(tag: int, value: bytes) -> float:
+    text = value.decode("ascii")
+    if tag == _UTC_TIME:
+        text = ("19" if text >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def _parts(der: bytes) -> list[tuple[int, bytes]]:

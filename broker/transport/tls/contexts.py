@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ....base.settings import ConfigError
 from ....mesh.topology.tls import TlsSettings
-from .certificate import Certificate, read
+from .certificate import Certificate, lists_end, read
 from .openssl_errors import reason_of
 
 SOON = 14 * 86400.0  # seconds before its end when a certificate is worth a warning
@@ -30,8 +30,9 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 class Contexts:
     """What connections begin with. server: for listeners, None without a certificate. client: for links, None without `ca`.
 
-    own: this broker's certificate, None without. warnings: one line each, for the log. listens: it is shown to clients. broker: the
-    name that it has to give because links ask for it, None where they do not. Raises ConfigError.
+    own: this broker's certificate, None without. lists_end: when the first revocation list ends, None without. warnings: one line each, for
+    the log. listens: it is shown to clients. broker: the name that it has to give because links ask for it, None where they do not. Raises
+    ConfigError.
     """
 
     def __init__(self, settings: TlsSettings, listens: bool, broker: str | None = None, now: float | None = None) -> None:
@@ -39,6 +40,7 @@ class Contexts:
         self.server: ssl.SSLContext | None = None
         self.client: ssl.SSLContext | None = None
         self.own: Certificate | None = None
+        self.lists_end: float | None = None
         self.warnings: list[str] = []
         self._password = b""
         if settings.certificate is not None:
@@ -52,6 +54,8 @@ class Contexts:
         if self.server is not None and settings.client_certificates != "none":
             self._trust(self.server)
             self.server.verify_mode = _VERIFY[settings.client_certificates]
+        if self.lists_end is not None and self.lists_end <= (time.time() if now is None else now):
+            self.warnings.append(self.lists_ended())
 
     def _server(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -92,12 +96,19 @@ class Contexts:
         except ssl.SSLError as error:
             raise settings.error("ca", f"cannot be used: {reason_of(error)}; give the PEM file of the authorities") from None
         if settings.revoked is not None:
-            self._text("revoked", _REVOKED, "a revocation list")
+            lists = self._text("revoked", _REVOKED, "a revocation list")
             try:
                 context.load_verify_locations(settings.revoked)
             except ssl.SSLError as error:
                 raise settings.error("revoked", f"cannot be used: {reason_of(error)}; give the PEM file of revocation lists") from None
+            self.lists_end = lists_end(lists)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+    def lists_ended(self) -> str:
+        """What is to be done about a revocation list that is out of its time."""
+        assert self.lists_end is not None
+        text = f"{self.settings.revoked} has a revocation list that expired on {day(self.lists_end)}: all certificates of its authority are"
+        return f"{text} refused; put its new list there, then send SIGHUP"
 
     def _read_own(self, now: float, listens: bool) -> None:
         """The own certificate: it has to be one, of now, with its key, and for what it is used for."""

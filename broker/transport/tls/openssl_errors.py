@@ -30,8 +30,11 @@ _NOT_TLS = frozenset(("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_
 # X509_V_ERR_...: why a certificate is not accepted.
 _VERIFY = {
     2: "signed by an authority that is not trusted here",
+    3: "not accepted: tls.revoked has no revocation list of its authority",
     9: "not valid yet; are the clocks right?",
     10: "expired",
+    11: "not accepted: the revocation list of its authority is not valid yet; are the clocks right?",
+    12: "not accepted: the revocation list of its authority has expired",
     18: "self-signed, and not trusted here",
     19: "signed by an authority that is not trusted here",
     20: "signed by an authority that is not trusted here",
@@ -59,4 +62,6 @@ def explain(error: BaseException, first: int | None = None) -> str:
 
 def reason_of(error: ssl.SSLError) -> str:
     """OpenSSL's reason in small words, for what is not a peer's doing."""
+    if error.reason is None and "PEM lib" in str(error):
+        return "the file is cut off or damaged"
     return (error.reason or error.args[-1] or "not accepted").lower().replace("_", " ")

@@ -52,7 +52,7 @@ class TlsService:
     def start(self) -> None:
         """Say what is in use."""
         self._say("tls")
-        self._timer = self._context.loop.call_later(LOOK, self._look)
+        self._look_later()
 
     def stop(self) -> None:
         """End what is in its handshake."""
@@ -70,6 +70,9 @@ class TlsService:
             log.error("event=tls-not-reloaded text=%s", error)
             return False
         self._say("tls-reloaded")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._look_later()
         return True
 
     def _say(self, event: str) -> None:
@@ -83,13 +86,21 @@ class TlsService:
             log.warning("event=tls-certificate text=%s", warning)
 
     def _look(self) -> None:
-        """Once a day: does the certificate end soon?"""
+        """Once a day, and when a revocation list ends: does the certificate end soon, has the list ended?"""
         own = self.contexts.own
         left = own.ends - self._context.wall() if own else SOON
         if own and left < SOON:
             text = f"{self.settings.certificate} {'expired' if left <= 0 else 'expires'} on {day(own.ends)}: renew it, then send SIGHUP"
             log.warning("event=tls-certificate text=%s", text)
-        self._timer = self._context.loop.call_later(LOOK, self._look)
+        lists_end = self.contexts.lists_end
+        if lists_end is not None and lists_end <= self._context.wall():
+            log.warning("event=tls-certificate text=%s", self.contexts.lists_ended())
+        self._look_later()
+
+    def _look_later(self) -> None:
+        lists_end = self.contexts.lists_end
+        left = LOOK if lists_end is None else lists_end - self._context.wall() + 1.0
+        self._timer = self._context.loop.call_later(left if 0.0 < left < LOOK else LOOK, self._look)
 
     @property
     def shaking(self) -> int:

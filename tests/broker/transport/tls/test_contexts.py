@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,31 @@ def test_a_certificate_out_of_its_time(made: Certificates) -> None:
     assert ": expired on " in problem(settings(made, "old"))
     assert ": is valid from " in problem(settings(made, "young"))
     assert [": renew it, then send SIGHUP" in one for one in Contexts(settings(made, "ending"), True).warnings] == [True]
+
+
+@pytest.mark.parametrize("which", ["certificate", "key", "ca", "revoked"])
+def test_a_file_that_is_cut_off(made: Certificates, tmp_path: Path, which: str) -> None:
+    whole = {"revoked": made.revoked()}.get(which) or getattr(settings(made), which)
+    cut = tmp_path / "cut.pem"
+    cut.write_bytes(whole.read_bytes()[:-60])
+    cut.chmod(0o600)
+    assert "cut off or damaged" in problem(settings(made, **{which: cut}))
+
+
+def test_a_revocation_list_out_of_its_time(made: Certificates) -> None:
+    """It does not keep a broker from starting, and does not go unsaid: everybody whom its authority has certified is refused."""
+    files = [
+        made.revoked(days=-1).read_text(),
+        made.revoked(days=200_000).read_text(),
+        made.revoked().read_text(),
+    ]  # some years have four digits
+    assert [Contexts(settings(made, revoked=made.revoked(days=days)), True).warnings for days in (1, 200_000)] == [[], []]
+    lists = made.revoked()
+    lists.write_text(files[1] + files[2] + files[0])
+    found = Contexts(settings(made, revoked=lists), True)
+    assert ["has a revocation list that expired on " in one and "put its new list there" in one for one in found.warnings] == [True]
+    assert found.lists_end is not None
+    assert -1.1 < (found.lists_end - time.time()) / 86400 < -0.9
 
 
 def test_a_certificate_for_another_use(made: Certificates) -> None:

@@ -350,6 +350,36 @@ async def test_new_certificates_for_new_connections(made: Certificates, tmp_path
     assert "event=tls-not-reloaded text=F: tls.key = " in caplog.text
 
 
+async def test_why_nobody_comes_in_by_an_old_revocation_list(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What ends is said when it ends, and to who reads of the refusals; a new list needs no restart."""
+    made = Certificates(tmp_path)
+    made.broker("porto")
+    made.client("desk")
+    listed = settings(made, client_certificates="required")
+    listed.revoked = made.revoked(days=0.5)
+    async with Site("mqtts://127.0.0.1:0", listed) as porto:
+        porto.context = made.context("desk")
+        old = await porto.client("desk")
+        tls = porto.broker.site.tls
+        assert tls is not None
+        assert tls._timer is not None
+        assert 40_000 < tls._timer.when() - asyncio.get_running_loop().time() < 43_300  # the next look is at its end
+        assert tls.contexts.warnings == []
+        made.revoked(days=-0.5)
+        assert tls.reload()
+        assert "has a revocation list that expired on " in caplog.text
+        with contextlib.suppress(OSError):
+            client = await porto.dial()
+            client.send(Connect("other", 5))
+            await client.closed()
+        await until(lambda: bool(refusals(caplog)))
+        assert "the revocation list of its authority has expired" in refusals(caplog)[0]
+        made.revoked(days=0.5)
+        assert tls.reload()
+        await porto.client("again")
+        await old.nothing()
+
+
 async def test_it_says_in_sys_what_it_did(made: Certificates) -> None:
     async with site(made) as porto:
         await porto.client("a")
