@@ -1,4 +1,4 @@
-"""Access rules for the metabroker's topics at brokers that are not ours, as text for their files (docs/metabroker.md).
+"""Access rules for the metabroker's topics at brokers that are not ours, as text for their files (docs/metabroker-security.md).
 
 The rules are the same everywhere. Each client has its own place below `metabroker/request/` and `metabroker/response/`, which is named
 after it; only the metabroker reads the one and writes the other. Nobody may publish to `metabroker/request/connect`, as such a broker does

@@ -1,6 +1,6 @@
 """What clients may do: decided when they come, when they subscribe, and once for each topic; never for a message.
 
-Today there is one rule, for the topics of a metabroker (docs/metabroker.md), whose requests carry passwords and whose answers carry
+There is one rule, for the topics of a metabroker (docs/metabroker-security.md), whose requests carry passwords and whose answers carry
 sessions:
 
     metabroker/request/CLIENT/...       only the client of that identifier publishes; only the metabroker subscribes

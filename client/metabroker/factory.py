@@ -22,7 +22,7 @@ class MetabrokerConnectionFactory(ConnectionFactory):
     probe: seconds between two questions whether the metabroker still knows us.
     durable_sends: the metabroker, started with a data folder, stores each message before it counts as sent. Without it, messages under way
         when the metabroker is killed are repeated, possibly after later ones.
-    by_user: the community broker's access rules go by user names (docs/metabroker.md): ours is in `community`.
+    by_user: the community broker's access rules go by user names (docs/metabroker-security.md): ours is in `community`.
     settings: see `ConnectionFactory`. keep_alive, retry_first, retry_last and tls concern the community broker.
     """
 

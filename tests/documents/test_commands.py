@@ -46,7 +46,7 @@ ELSEWHERE = {  # page and section -> the test that runs its commands
     ("docs/billing.md", ""): "tests/cli/billing",
     ("docs/conformance.md", ""): "tests/conformance",
     ("docs/embedding.md", ""): "tests/broker/test_embedding.py",
-    ("docs/metabroker.md", "Security"): "tests/metabroker/shell/test_access_rules.py",
+    ("docs/metabroker-security.md", ""): "tests/metabroker/shell/test_access_rules.py",
     ("docs/metabroker.md", "Run it"): "tests/cli/test_docs_commands.py",
     ("docs/directory.md", "Five minutes"): "tests/cli/test_docs_commands.py",
     ("docs/directory.md", "Leases"): "tests/cli/test_docs_commands.py",
