@@ -204,9 +204,13 @@ class Place:
 
     def begin(self, key: Key) -> None:
         """Another claim, as if there had been none."""
+        self.again(key)
+        self.cut, self.lost, self.around = Cut(key), False, 0
+
+    def again(self, key: Key) -> None:
+        """Another claim. Who has not answered the one before it may still send a session for that."""
         self.key = key
-        self.claimed = self.asked = self.around = self.taken = 0
-        self.cut, self.lost = Cut(key), False
+        self.claimed, self.asked, self.taken = self.claimed & ~self.asked, 0, 0
 
     def empty(self) -> None:
         """There is no session here any more, and one may still come."""

@@ -201,9 +201,8 @@ class Roamer:
 
     def _reclaim(self, place: Place) -> None:
         """Some origins were told of a newer claim that never came here, and the client is back: go above it."""
-        place.key = self.memory.next_key()
+        place.again(self.memory.next_key())
         self._decline(place)
-        place.claimed = place.asked = place.taken = 0
         place.cut.again(place.key)
         self._claim(place, self._port.live())
         self._fence(place, self._port.live())

@@ -138,6 +138,25 @@ def test_a_clean_start_while_the_session_comes_drops_what_comes() -> None:
     assert new.roamer.places[CLIENT].state is State.HERE
 
 
+def test_what_was_on_its_way_at_a_clean_start_is_dropped_when_the_new_session_has_ended() -> None:
+    """It was sent for a claim before the clean start, and comes when nobody has the client any more."""
+    world = mesh(3)
+    leave(world)
+    old, new, _ = world.brokers
+    wait_at(world, new)
+    world.carry((1, 0))
+    assert old.main is None
+    world.reachability(lambda: world.apart.add(1))
+    world.connect(new, clean=True, brief=True)
+    assert new.main is not None
+    world.cut_off(new)
+    new.disconnected()
+    world.reachability(world.apart.clear)
+    world.settle()
+    assert new.main is None
+    assert not any(broker.leaving or broker.roamer.places for broker in world.brokers)
+
+
 @pytest.mark.parametrize("arrived", [0, 1, 3])
 def test_what_goes_to_a_broker_that_is_given_up_comes_back(arrived: int) -> None:
     """arrived: how much of it had come there, and is lost with it."""
