@@ -11,7 +11,7 @@ The roamer knows a client by its identifier and its owner together (`mesh.roamin
 `client_id` is the identifier. `_session` finds the session of such a name, and never another owner's.
 
     table     key                       value
-    roaming   "p" name of the client    a `Place`, if its session is kept
+    roaming   "p" name of the client    a `Place`, if its session is kept or more may come for it
     roaming   "l" name of the session   a `Leave`
     roaming   "f" name of the client    what is passed on of the client: `Forward`s
     roaming   "k"                       what is known beside: `Known`
@@ -148,7 +148,7 @@ class Roaming:
             try:
                 if key[:1] == b"p":
                     place = decode_place(key[1:].decode(), value)
-                    if place.state is not State.ASKING and self._kept(place.client) is None:
+                    if place.state is not State.ASKING and self._kept(place.client) is None and not place.orphaned():
                         self._table.put(key, None)
                     else:
                         places.append(place)
@@ -407,10 +407,12 @@ class Roaming:
 
     # ---- Port: what is kept
 
-    def save_place(self, client: str, value: bytes | None) -> None:
+    def keeps(self, client: str) -> bool:
         session = self._session(client)
-        if value is None or session is None or session.stored:
-            self._table.put(b"p" + client.encode(), value)
+        return session is None or session.stored
+
+    def save_place(self, client: str, value: bytes | None) -> None:
+        self._table.put(b"p" + client.encode(), value)
 
     def save_leave(self, leave: Leave, value: bytes | None) -> None:
         session = self._sessions.get(leave)

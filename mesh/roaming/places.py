@@ -218,6 +218,16 @@ class Place:
         self.cut.gated = False
         self.pending = NO_KEY
 
+    def orphaned(self) -> bool:
+        """Its session was not kept, and has ended with an earlier life of its broker. Whether the place is still of use."""
+        self.empty()
+        return self.owed
+
+    @property
+    def owed(self) -> bool:
+        """Whether others still have something to send or to be told, though there may be no session here any more."""
+        return bool(self.open) or self.following is not None
+
     @property
     def complete(self) -> bool:
         """Whether the session is whole, so that it can be handed on."""

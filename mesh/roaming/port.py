@@ -23,8 +23,11 @@ class Port(Protocol):
     def send_to_brokers(self, brokers: int, kind: str, body: bytes) -> None:
         """Say something to brokers."""
 
+    def keeps(self, client: str) -> bool:
+        """Whether the client's session outlives this broker's life, or there is none."""
+
     def save_place(self, client: str, value: bytes | None) -> None:
-        """Keep a place with its session; None: it is no more."""
+        """Keep a place; None: it is no more, or need not be known in a later life."""
 
     def save_leave(self, leave: Leave, value: bytes | None) -> None:
         """Keep a leave with its session; None: it is no more."""

@@ -242,6 +242,8 @@ class Roamer:
         if place.open:
             place.empty()
             place.waiting, place.until = 0, NEVER
+            if place.sources and not place.cut.fenced:  # who sends them waits for markers
+                self._fence(place, self._port.live())
             self._save(place)
         else:
             del self.places[place.client]
@@ -256,8 +258,10 @@ class Roamer:
                 self._port.gate(place)
 
     def _save(self, place: Place) -> None:
+        """Keep a place with its session, and one of a session that is not kept while something may still come for it."""
         if self.places.get(place.client) is place:
-            self._port.save_place(place.client, encode_place(place))
+            kept = self._port.keeps(place.client) or place.owed
+            self._port.save_place(place.client, encode_place(place) if kept else None)
 
     def _late(self, place: Place) -> int:
         """Members that have not answered the place's claim."""

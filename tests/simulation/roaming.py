@@ -151,6 +151,7 @@ class World:
                 self.generations += 1
                 self.generation = self.generations
             broker.main = Session(f"main at {broker.number}", self.generation)
+            broker.main.stored = not broker.brief
             broker.main.subscribed = True  # the client sends SUBSCRIBE behind its CONNECT
             self.unsure.update(self.held.values())  # the client forgets that it has them
             self.held.clear()

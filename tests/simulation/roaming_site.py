@@ -21,14 +21,16 @@ Item = tuple[int, int, int]  # origin, serial, packet identifier in flight or 0
 
 
 class Session:
-    """What a broker keeps: the queue, what is in flight, whether it is subscribed. name: for people. generations: whose state it has.
-    brief: it ends with its connection. parked: the other user had the client identifier at this broker when it came. wide: judged by the
-    listener whose rules allow all."""
+    """What a broker keeps: the queue, what is in flight, whether it is subscribed.
+
+    name: for people. generations: whose state it has. brief: it ends with its connection. stored: it is found after a crash, when it may be
+    over. parked: the other user had the client identifier at this broker when it came. wide: judged by the listener whose rules allow all.
+    """
 
     def __init__(self, name: str, *generations: int) -> None:
         self.name = name
         self.generations = set(generations)
-        self.brief = self.parked = self.wide = False
+        self.brief = self.stored = self.parked = self.wide = False
         self.queue: deque[tuple[int, int]] = deque()
         self.flights: dict[int, tuple[int, int]] = {}
         self.connected = False
@@ -91,6 +93,7 @@ class Thief:
                 "the owner has a session that can be asked for, and does not move"
             )
             self.main = Session(f"the other user's at {self.broker.number}")
+            self.main.stored = not self.brief
         self.main.connected, self.main.brief, self.main.parked = True, self.brief, False
         self.broker.roamer.saved(THIEF)
         self.right()
@@ -106,6 +109,7 @@ class Thief:
         assert state == b"the other user's", f"{state!r} came to the other user"
         if self.main is None:
             self.main = Session(f"the other user's at {self.broker.number}")
+            self.main.stored = True
             self.main.parked = self.broker.main is not None
 
     def released(self, leave: Leave) -> bytes | None:
@@ -122,8 +126,8 @@ class Thief:
             self.ready.add(leave)
             self.broker.roamer.leaves.flights_sent(leave)
 
-    def start(self) -> tuple[list[Leave], list[tuple[str, bytes]]]:
-        """A new life of the broker: what is left of him."""
+    def start(self) -> list[Leave]:
+        """A new life of the broker: what was on its way of him."""
         self.waiting = False
         self.leaving, self.ready, stored, self.leaves = set(), set(), self.leaves, {}
         found = []
@@ -132,7 +136,7 @@ class Thief:
             self.leaving.add(again)
             self.leaves[id(again)] = again, value
             found.append(again)
-        return found, list(self.places.items())
+        return found
 
 
 class Broker:
@@ -217,16 +221,16 @@ class Broker:
     def may_have(self, client: str, owner: str | None) -> bool:
         return owner is None
 
+    def keeps(self, client: str) -> bool:
+        session = self.thief.main if client == THIEF else self.main
+        return session is None or session.stored
+
     def save_place(self, client: str, value: bytes | None) -> None:
-        if client == THIEF:
-            if value is None:
-                self.thief.places.pop(client, None)
-            elif self.thief.main is None or not self.thief.main.brief:
-                self.thief.places[client] = value
-        elif value is None:
-            self.places.pop(client, None)
-        elif self.main is None or not self.main.brief:
-            self.places[client] = value
+        places = self.thief.places if client == THIEF else self.places
+        if value is None:
+            places.pop(client, None)
+        else:
+            places[client] = value
 
     def save_leave(self, leave: Leave, value: bytes | None) -> None:
         leaves = self.thief.leaves if leave.client == THIEF else self.leaves
@@ -369,6 +373,7 @@ class Broker:
         listener, subscribed, *generations = state.split()
         if self.main is None:
             self.main = Session(f"main at {self.number}")
+            self.main.stored = True
             self.main.parked = self.thief.main is not None
             self.main.wide = self.wide if self.waiting else listener == b"wide"
         self.gate(place)
@@ -441,12 +446,21 @@ class Broker:
 
     def crash(self) -> None:
         self.up = False
-        self.turn_away(self.world.client, quiet=True)
+        main, his = self.main, self.thief.main
+        if self.waiting or (main is not None and main.connected):
+            self.waiting = False
+            self.world.cut_off(self)
+        if main is not None and main.connected:
+            main.connected = False
+            if main.brief:
+                self.world.over(main)
+        if main is not None and not main.stored:
+            self.end(quiet=True)
         self.thief.waiting = False
-        if self.thief.main is not None:
-            self.thief.main.connected = False
-            if self.thief.main.brief:
-                self.thief.main = None
+        if his is not None:
+            his.connected = False
+            if not his.stored:
+                self.thief.end(quiet=True)
 
     def start(self) -> None:
         """A new life: connections and what was only asked for are gone."""
@@ -454,8 +468,12 @@ class Broker:
         self.draining = False
         self.roamer = Roamer(self.number, self, WAIT)
         self.clock()
-        places = [decode_place(client, value) for client, value in self.places.items()]
-        places = [place for place in places if self.main is not None or place.state is State.ASKING]
+        found = [(self.main, *item) for item in self.places.items()] + [(self.thief.main, *item) for item in self.thief.places.items()]
+        places = []
+        for session, client, value in found:
+            place = decode_place(client, value)
+            if session is not None or place.state is State.ASKING or place.orphaned():
+                places.append(place)
         sessions, self.leaving = self.leaving, {}
         leaves = []
         stored, self.leaves = self.leaves, {}
@@ -467,10 +485,9 @@ class Broker:
         forwards = {} if self.forwards is None else {self.world.client: decode_forwards(self.forwards)}
         if self.thief.forwards is not None:
             forwards[THIEF] = decode_forwards(self.thief.forwards)
-        his, found = self.thief.start()
-        leaves += his
-        for name, value in found:
-            place = decode_place(name, value)
-            if self.thief.main is not None or place.state is State.ASKING:
-                places.append(place)
+        leaves += self.thief.start()
         self.roamer.restore(places, leaves, forwards, self.remembered)
+        if self.main is not None and self.main.brief:  # its connection was the last one
+            self.end()
+        if self.thief.main is not None and self.thief.main.brief:
+            self.thief.end()

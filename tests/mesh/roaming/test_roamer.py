@@ -7,6 +7,7 @@ from mqmesh.mesh.roaming import wire
 from mqmesh.mesh.roaming.places import State
 from mqmesh.mesh.roaming.wire import Answer, Said
 from simulation.roaming import CLIENT, Broker, World
+from simulation.roaming_site import WAIT
 
 
 def mesh(size: int = 3, owned: bool = False) -> World:
@@ -154,6 +155,43 @@ def test_what_was_on_its_way_at_a_clean_start_is_dropped_when_the_new_session_ha
     world.reachability(world.apart.clear)
     world.settle()
     assert new.main is None
+    assert not any(broker.leaving or broker.roamer.places for broker in world.brokers)
+
+
+def test_a_session_that_ends_while_others_still_answer_is_no_more_at_its_holder() -> None:
+    """Its time is over before any origin was asked for its marker."""
+    world = mesh(3)
+    leave(world)
+    _, new, _ = world.brokers
+    wait_at(world, new)
+    world.carry((1, 0))
+    while new.main is None:
+        world.carry((0, 1))
+    new.waiting = False
+    new.end()
+    world.settle()
+    assert not any(broker.leaving or broker.roamer.places for broker in world.brokers)
+
+
+def test_what_comes_to_a_session_that_ends_with_its_broker_is_no_more_at_its_holder() -> None:
+    """The new broker is killed before one of the origins could be asked for its marker."""
+    world = mesh(3)
+    leave(world)
+    _, new, origin = world.brokers
+    world.reachability(lambda: world.apart.add(1))
+    wait_at(world, new, brief=True)
+    world.now += WAIT
+    world.tick([new])
+    assert new.main is not None
+    world.reachability(origin.crash)
+    world.reachability(world.apart.clear)
+    while not new.roamer.places[CLIENT].sources:
+        world.carry((1, 0))
+        world.carry((0, 1))
+    world.reachability(new.crash)
+    assert new.main is None
+    world.reachability(new.start)
+    world.settle()
     assert not any(broker.leaving or broker.roamer.places for broker in world.brokers)
 
 
