@@ -229,6 +229,8 @@ class World:
         assert (origin, serial) not in self.denied, f"message {serial} of {origin} came, which the rules of the client's listener deny"
         if pid not in self.held:
             self.held[pid] = origin, serial
+            if self.at is not None and self.at.main is not None:
+                self.at.main.given.add((origin, serial))
             times = self.got[origin, serial] = self.got.get((origin, serial), 0) + 1
             assert times == 1 or (origin, serial) in self.unsure or self.hazy, f"message {serial} of {origin} came {times} times"
             self.order.append((origin, serial))

@@ -25,6 +25,7 @@ class Session:
 
     name: for people. generations: whose state it has. brief: it ends with its connection. stored: it is found after a crash, when it may be
     over. parked: the other user had the client identifier at this broker when it came. wide: judged by the listener whose rules allow all.
+    given: what the client had from it.
     """
 
     def __init__(self, name: str, *generations: int) -> None:
@@ -33,6 +34,7 @@ class Session:
         self.brief = self.stored = self.parked = self.wide = False
         self.queue: deque[tuple[int, int]] = deque()
         self.flights: dict[int, tuple[int, int]] = {}
+        self.given: set[tuple[int, int]] = set()
         self.connected = False
         self.subscribed = False
 
@@ -294,7 +296,13 @@ class Broker:
         if self.main is not None and self.main.connected:
             self.world.cut_off(self)
             self.main.connected = False
+        self.lost(self.main)
         self.end(quiet=True)
+
+    def lost(self, session: Session | None) -> None:
+        """A clean start has discarded it: by the clocks that decide, what the client had from it was before that."""
+        if session is not None:
+            self.world.unsure |= session.given
 
     def release(self, leave: Leave) -> bytes | None:
         if leave.client == THIEF:
@@ -305,7 +313,14 @@ class Broker:
             return None
         self.leaving[leave] = session
         listener = b"wide" if session.wide else b"narrow"
-        return b" ".join([listener, b"subscribed" if session.subscribed else b"not", *[b"%d" % one for one in session.generations]])
+        return b" ".join(
+            [
+                listener,
+                b"subscribed" if session.subscribed else b"not",
+                *[b"%d" % one for one in session.generations],
+                *[b"%d.%d" % one for one in session.given],
+            ]
+        )
 
     def begin(self, leave: Leave) -> None:
         if leave.client == THIEF:
@@ -347,7 +362,9 @@ class Broker:
         if leave.client == THIEF:
             self.thief.leaving.discard(leave)
             return
-        del self.leaving[leave]
+        session = self.leaving.pop(leave)
+        if not leave.cut.passed(self.world.everybody):
+            self.lost(session)
         self.say()
 
     def restore(self, leave: Leave, place: Place) -> None:
@@ -363,6 +380,7 @@ class Broker:
         else:
             self.main.queue += session.queue
             self.main.generations |= session.generations
+            self.main.given |= session.given
 
     def install(self, place: Place, state: bytes, merge: bool) -> None:
         if place.client == THIEF:
@@ -370,7 +388,7 @@ class Broker:
             return
         if merge:
             self.world.merges += 1
-        listener, subscribed, *generations = state.split()
+        listener, subscribed, *had = state.split()
         if self.main is None:
             self.main = Session(f"main at {self.number}")
             self.main.stored = True
@@ -378,7 +396,8 @@ class Broker:
             self.main.wide = self.wide if self.waiting else listener == b"wide"
         self.gate(place)
         self.main.subscribed = self.main.subscribed or subscribed == b"subscribed"
-        self.main.generations.update(map(int, generations))
+        self.main.generations.update(int(one) for one in had if b"." not in one)
+        self.main.given.update((int(one), int(two)) for one, point, two in [item.partition(b".") for item in had] if point)
         self.world.right(self)
         self.say()
 
