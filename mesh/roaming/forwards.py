@@ -18,17 +18,17 @@ from .wire import Key, Move
 
 
 class Forwards:
-    """One broker's. finished: called when nothing more is passed on to a claim; (client, its key, whether others still are)."""
+    """One broker's. finished: called when nothing more is passed on to a claim; (client, its key)."""
 
-    def __init__(self, port: Port, leaves: Leaves, finished: Callable[[str, Key, bool], None]) -> None:
+    def __init__(self, port: Port, leaves: Leaves, finished: Callable[[str, Key], None]) -> None:
         self._port = port
         self._leaves = leaves
         self._finished = finished
         self.of: dict[str, list[Forward]] = {}
 
-    def silent(self, client: str) -> bool:
-        """Whether some broker has not answered a claim that was given up."""
-        return any(forward.silent for forward in self.of.get(client, ()))
+    def leads_to(self, client: str, key: Key) -> bool:
+        """Whether something is passed on to a claim."""
+        return any(forward.key == key for forward in self.of.get(client, ()))
 
     def pass_on(self, kind: str, move: Move) -> bool:
         """Pass on what came for a claim that was given up for a newer one, whether the client is here again or not."""
@@ -58,7 +58,7 @@ class Forwards:
     def _set(self, client: str, forwards: list[Forward]) -> None:
         left = [forward for forward in forwards if forward.open]
         for key in {forward.key for forward in forwards} - {forward.key for forward in left}:
-            self._finished(client, key, bool(left))
+            self._finished(client, key)
         if left == self.of.get(client, []):
             return
         if left:
@@ -67,10 +67,13 @@ class Forwards:
             self.of.pop(client, None)
         self._port.save_forwards(client, encode_forwards(left) if left else None)
 
-    def answered(self, client: str, brokers: int, key: Key, sources: tuple[Key, ...] = ()) -> None:
-        """Brokers (a set) have answered a claim, with sessions or (none) with nothing: for its forward."""
+    def answered(self, client: str, brokers: int, key: Key, sources: tuple[Key, ...] = (), newer: Key | None = None) -> None:
+        """Brokers (a set) have answered a claim, with sessions, with a newer claim or (neither) with nothing: for its forward.
+
+        A claim that is newer than an earlier one of the same place only, as of a clean start, is older than what the place asked for last.
+        """
         at = self._index(client, key, None)
-        if at is not None:
+        if at is not None and (newer is None or newer > self.of[client][at].older):
             forwards = list(self.of[client])
             forward = forwards[at]
             forwards[at] = forward._replace(silent=forward.silent & ~brokers, sources=forward.sources + sources)

@@ -54,7 +54,7 @@ class Roamer:
         self.memory = Memory(number, port)
         self.leaves = Leaves(port, self.memory)
         self._words = Words(port, self.leaves)
-        self._forwards = Forwards(port, self.leaves, lambda client, key, more: self._words.answer(client, key, Said.NONE, more=more))
+        self.forwards = Forwards(port, self.leaves, lambda client, key: self._words.answer(client, key, Said.NONE))
         self.fences = Fences(number, port, self._on_marker)
         self._moves = {
             wire.SESSION: self._on_session,
@@ -71,7 +71,7 @@ class Roamer:
     def restore(self, places: list[Place], leaves: list[Leave], forwards: dict[str, list[Forward]], known: Known) -> None:
         """Go on where an earlier life was: sessions and what was put aside are there, nothing is connected."""
         self.memory.restore(known)
-        self._forwards.of = forwards
+        self.forwards.of = forwards
         for place in places:
             self.memory.saw(place.key)
             self.places[place.client] = place
@@ -143,11 +143,11 @@ class Roamer:
     def _deny(self, rival: Place | Leave, client: str, key: Key) -> None:
         """Answer a claim of a client identifier that another owner has."""
         if client not in self.places:
-            self._forwards.redirect(client, key)
+            self.forwards.redirect(client, key)
         if owner_of(client) is not None and owner_of(rival.client) is None and self._port.may_have(rival.client, owner_of(client)):
             self._words.answer(client, key, Said.COMING)  # it will be this owner's once it does not move any more
         else:
-            self._words.answer(client, key, Said.NONE, rival.key, more=self._forwards.silent(client))
+            self._words.answer(client, key, Said.NONE, rival.key, more=self.forwards.leads_to(client, key))
 
     # ---- clients
 
@@ -226,7 +226,7 @@ class Roamer:
     def _decline(self, place: Place) -> None:
         """A claim that waits for the session is older than the place's now."""
         if place.following is not None:
-            self._words.answer(place.client, place.following[0], Said.NEWER, place.key)
+            self._newer(place.client, place.following[0], place.key)
             place.following = None
 
     def ended(self, client: str) -> None:
@@ -342,8 +342,8 @@ class Roamer:
             self.fences.mark(fence)
 
     def _on_answer(self, origin: int, answer: Answer) -> None:
-        if answer.said is Said.NONE and not answer.more:
-            self._forwards.answered(answer.client, 1 << origin, answer.key)
+        if answer.said is not Said.COMING and not answer.more:
+            self.forwards.answered(answer.client, 1 << origin, answer.key, newer=answer.known if answer.said is Said.NEWER else None)
         place = self.places.get(answer.client)
         if place is None or place.key != answer.key:
             return
@@ -355,6 +355,8 @@ class Roamer:
             place.coming |= 1 << origin
             self._settle(place)
             return
+        if not answer.more:
+            place.asked |= 1 << origin
         if answer.said is Said.NEWER and answer.known is not None:
             self.memory.saw(answer.known)
             if answer.known[1] != origin:
@@ -368,8 +370,6 @@ class Roamer:
             else:
                 self._on_claim(place.client, answer.known, False)  # two sessions, by clocks that differ: they become one there
                 return
-        if not answer.more:
-            place.asked |= 1 << origin
         if (answer.leaving or answer.said is Said.NEWER) and not place.clean:
             place.around |= 1 << origin
             if place.cut.fenced:
@@ -398,10 +398,10 @@ class Roamer:
         holder = source[1]
         answered = 1 << holder if origin == holder and not passing else 0
         place = self.places.get(move.client)
-        self._forwards.answered(move.client, answered, move.key, (source, *more))
+        self.forwards.answered(move.client, answered, move.key, (source, *more))
         if place is None:
-            self._forwards.follow(move.client, move.key, (source, *more))
-        if self._forwards.pass_on(wire.SESSION, move):
+            self.forwards.follow(move.client, move.key, (source, *more))
+        if self.forwards.pass_on(wire.SESSION, move):
             return
         if place is None:
             place = self.places[move.client] = Place(move.client, move.key)
@@ -436,13 +436,13 @@ class Roamer:
     def _on_piece(self, origin: int, move: Move) -> None:
         source, flights, items = move.rest
         place = self.places.get(move.client)
-        passed = self._forwards.pass_on(wire.PIECE, move)
+        passed = self.forwards.pass_on(wire.PIECE, move)
         if not passed and place is not None and place.state is not State.ASKING and not place.drops(source):
             self._port.take(place, flights and place.state is State.FETCHING, items)
 
     def _on_ready(self, origin: int, move: Move) -> None:
         place = self.places.get(move.client)
-        passed = self._forwards.pass_on(wire.READY, move)
+        passed = self.forwards.pass_on(wire.READY, move)
         if not passed and place is not None and move.rest[0] in place.sources and place.state is State.FETCHING:
             place.step(Input.READY)
             self._save(place)
@@ -450,7 +450,7 @@ class Roamer:
 
     def _on_end(self, origin: int, move: Move) -> None:
         place = self.places.get(move.client)
-        if not self._forwards.pass_on(wire.END, move) and place is not None and move.rest[0] in place.sources:
+        if not self.forwards.pass_on(wire.END, move) and place is not None and move.rest[0] in place.sources:
             place.sources[move.rest[0]] = True
             self._save(place)
             self._may_drain(place)
@@ -472,11 +472,11 @@ class Roamer:
 
     def _on_left(self, origin: int, move: Move) -> None:
         source = move.rest[0]
-        if source[1] == self.number:
+        if source[1] == self.number != move.key[1]:
             self.leaves.declined(move.client, source)
             return
         place = self.places.get(move.client)
-        if self._forwards.pass_on(wire.LEFT, move) or place is None:
+        if self.forwards.pass_on(wire.LEFT, move) or place is None:
             pass
         elif source in place.sources:
             del place.sources[source]
@@ -485,7 +485,7 @@ class Roamer:
             else:
                 self._save(place)
                 self._may_drain(place)
-        self._forwards.source_left(move.client, source, move.key)
+        self.forwards.source_left(move.client, source, move.key)
 
     def _look(self, place: Place) -> None:
         """Whether a newer claim can have it now, and whether the cut is over."""
@@ -518,24 +518,24 @@ class Roamer:
         place = self.places.get(client)
         given = max([leave.key for leave in self.leaves.of.get(client, ())], default=key)
         if place is None and given > key:
-            self._words.answer(client, key, Said.NEWER, given)  # a claim that is newer was here first
+            self._newer(client, key, given)  # a claim that is newer was here first
         elif place is None:
-            self._forwards.redirect(client, key)
-            self._words.answer(client, key, Said.NONE, more=self._forwards.silent(client))
+            self.forwards.redirect(client, key)
+            self._words.answer(client, key, Said.NONE, more=self.forwards.leads_to(client, key))
         elif key <= place.key:
-            self._words.answer(client, key, Said.NEWER, place.key, place.state is not State.ASKING)
+            self._newer(client, key, place.key, place.state is not State.ASKING)
             if clean:
                 self._discarded(place, key)
         elif place.following is not None and place.following[0] == key:
             self._words.answer(client, key, Said.COMING)  # the same claim once more
         elif place.following is not None and place.following[0] > key:
-            self._words.answer(client, key, Said.NEWER, place.following[0], False)
+            self._newer(client, key, place.following[0])
             if clean:  # what is here is older than that
                 newer, place.following, place.floor = place.following[0], None, key
                 self._yield(place, newer, True)
         else:
             if place.following is not None:
-                self._words.answer(client, place.following[0], Said.NEWER, key, False)
+                self._newer(client, place.following[0], key)
                 place.following = None
             self._port.turn_away(client)
             if self.places.get(client) is not place:  # it ended with its connection
@@ -547,6 +547,10 @@ class Roamer:
                 self._words.tell(place, key[1])
                 self._words.answer(client, key, Said.COMING)
                 self._save(place)
+
+    def _newer(self, client: str, key: Key, known: Key, settled: bool = False) -> None:
+        """Answer a claim that there is a newer one. What is passed on to it goes on coming, and its end is another answer."""
+        self._words.answer(client, key, Said.NEWER, known, settled, more=self.forwards.leads_to(client, key))
 
     def _go_on(self, place: Place) -> None:
         """The claim that waits gets the session."""
@@ -570,11 +574,11 @@ class Roamer:
         if self.places.pop(client, None) is not None:
             self._port.save_place(client, None)
         if place.open:
-            self._forwards.add(place, key)
+            self.forwards.add(place, key)
         if state is None:
-            self._words.answer(client, key, Said.NONE, more=client in self._forwards.of)
+            self._words.answer(client, key, Said.NONE, more=self.forwards.leads_to(client, key))
             return
-        self.leaves.begin(leave, tuple(place.sources), self._forwards.silent(client), state)
+        self.leaves.begin(leave, tuple(place.sources), self.forwards.leads_to(client, key), state)
 
     # ---- what comes from others
 
@@ -669,7 +673,7 @@ class Roamer:
                     self._settle(place)
             place.asked |= bit
             self._may_drain(place)
-        self._forwards.broker_gone(number)
+        self.forwards.broker_gone(number)
         self.leaves.progress_all()
 
     # ---- time

@@ -436,6 +436,8 @@ class World:
         assert holders == [self.at.number], f"sessions at {holders}, the client is at {self.at.number}: {state}"
         self.right(self.at)
         assert not any(b.leaving or b.aside for b in self.brokers), f"something still moves: {state}"
+        assert not any(b.roamer.forwards.of for b in self.brokers), f"something is still passed on: {state}"
+        assert not any(place.open for b in self.brokers for place in b.roamer.places.values()), f"something may still come: {state}"
         missing = sorted(self.published - self.got.keys())
         assert self.hazy or not missing, f"{len(missing)} of {len(self.published)} never came, the first {missing[:5]}: {state}"
         if not self.merges and not self.late and not self.hazy and (self.firm or self.generations == 1):

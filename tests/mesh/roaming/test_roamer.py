@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mqmesh.mesh.roaming import wire
-from mqmesh.mesh.roaming.places import State
+from mqmesh.mesh.roaming.places import Forward, State
 from mqmesh.mesh.roaming.wire import Answer, Said
 from simulation.roaming import CLIENT, Broker, World
 from simulation.roaming_site import WAIT
@@ -193,6 +193,59 @@ def test_what_comes_to_a_session_that_ends_with_its_broker_is_no_more_at_its_hol
     world.reachability(new.start)
     world.settle()
     assert not any(broker.leaving or broker.roamer.places for broker in world.brokers)
+
+
+def test_who_passes_on_to_a_claim_says_with_each_answer_that_something_may_come() -> None:
+    world = mesh(2)
+    leave(world)
+    here, there = world.brokers
+    key, newer = (5, 1), (2**40, 0)
+    here.roamer.forwards.of[CLIENT] = [Forward((3, 0), key, 1 << 1, ())]
+    here.roamer.received(1, wire.CLAIM, wire.encode_claims([wire.Claim(CLIENT, key, False)]))
+    assert said(world, here, there)[-1].more
+    here.roamer.forwards.of[CLIENT] = [Forward((3, 0), newer, 1 << 1, ())]
+    here.roamer.received(1, wire.CLAIM, wire.encode_claims([wire.Claim(CLIENT, key, False)]))
+    assert not said(world, here, there)[-1].more
+
+
+def said(world: World, origin: Broker, to: Broker) -> list[Answer]:
+    """The answers that are on their way."""
+    found = [wire.decode(kind, body) for kind, body in world.streams[origin.number, to.number] if kind == wire.ANSWER]
+    return [answer for answer in found if isinstance(answer, Answer)]
+
+
+def test_an_answer_that_there_is_a_newer_claim_is_the_last_one_for_what_is_passed_on() -> None:
+    world = mesh(2)
+    here, there = world.brokers
+    key, newer = (5, 0), (2**40, 1)
+    here.roamer.forwards.of[CLIENT] = [Forward(key, newer, 1 << 1, ())]
+    here.roamer.received(1, wire.ANSWER, wire.encode_answer(Answer(CLIENT, key, Said.NEWER, newer, False, False, False)))
+    assert not here.roamer.forwards.of
+    assert [(one.key, one.said, one.more) for one in said(world, here, there)] == [(newer, Said.NONE, False)]
+
+
+def test_an_answer_that_an_earlier_claim_was_not_the_newest_says_nothing_of_the_last_one() -> None:
+    """A clean start is claimed once more before the claim that follows it: who has a session from between sends it for that."""
+    world = mesh(2)
+    here, _ = world.brokers
+    clean, between, key, newer = (5, 0), (6, 1), (7, 0), (2**40, 1)
+    here.roamer.forwards.of[CLIENT] = [Forward(key, newer, 1 << 1, ())]
+    here.roamer.received(1, wire.ANSWER, wire.encode_answer(Answer(CLIENT, clean, Said.NEWER, between, True, False, False)))
+    assert here.roamer.forwards.of
+    here.roamer.received(1, wire.SESSION, wire.encode(CLIENT, key, between, [], False, b"wide subscribed 1"))
+    assert here.main is None or between not in here.roamer.places[CLIENT].sources
+    assert [kind for kind, _ in world.streams[0, 1]] == [wire.SESSION]
+
+
+def test_a_session_that_comes_back_to_its_first_broker_and_goes_on_leaves_it_whole() -> None:
+    """That nothing more of it comes is said to who had it first, too."""
+    world = mesh(2)
+    here, _ = world.brokers
+    first, back, newer = (4, 0), (6, 0), (2**40, 1)
+    here.roamer.forwards.of[CLIENT] = [Forward(back, newer, 0, (first,))]
+    here.roamer.received(1, wire.LEFT, wire.encode(CLIENT, back, first))
+    assert not here.roamer.forwards.of
+    assert [kind for kind, _ in world.streams[0, 1]] == [wire.LEFT, wire.ANSWER]
 
 
 @pytest.mark.parametrize("arrived", [0, 1, 3])
