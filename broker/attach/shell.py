@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -169,22 +170,39 @@ class Attachment:
                 self._say("down", self._why)
                 if was == "up" and lasted > STEADY:
                     backoff.reset()
-                await asyncio.sleep((backoff if reached else dials).next())
+                await self._rest((backoff if reached else dials).next())
         finally:
             self._leave()
 
     async def _stand_by(self) -> None:
         """Return when no other broker of the mesh serves."""
-        mesh, settings = self._site.mesh, self.settings
-        if mesh is None or not settings.standby:
+        mesh = self._site.mesh
+        if mesh is None or not self.settings.standby:
             return
-        while await self._joining(mesh) or mesh.node.sharers(settings.share):
-            self._fenced = False
-            self._say("stand-by", "another broker of the mesh serves")
+        while True:
+            while await self._joining(mesh) or self._served():
+                self._fenced = False
+                self._say("stand-by", "another broker of the mesh serves")
+                await asyncio.sleep(LOOK)
+            if not self._fenced:
+                return
+            self._fenced = False  # by one that cannot be reached in the mesh: the two would take the session from each other without end
+            await self._rest(PAUSES[1])
+
+    def _served(self) -> bool:
+        """Whether it is known that another broker of the mesh serves."""
+        mesh, settings = self._site.mesh, self.settings
+        return mesh is not None and settings.standby and bool(mesh.node.sharers(settings.share))
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait before the next attempt, or until another broker serves: there is none to be made then, and nothing is wrong."""
+        if not self.settings.standby:
+            await asyncio.sleep(seconds)
+            return
+        for _ in range(math.ceil(seconds / LOOK)):
+            if self._served():
+                return
             await asyncio.sleep(LOOK)
-        if self._fenced:  # by one that cannot be reached in the mesh: the two would take the session from each other without end
-            self._fenced = False
-            await asyncio.sleep(PAUSES[1])
 
     async def _joining(self, mesh: MeshShell) -> bool:
         """Wait once, after the start, until the mesh is here and can have said who serves. Always False."""

@@ -7,11 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mqmesh.base.address import parse_address
 from mqmesh.broker.attach import shell
 from mqmesh.broker.attach.end import PUBACK, End
-from mqmesh.broker.attach.shell import Line
+from mqmesh.broker.attach.shell import Attachment, Line
+from mqmesh.broker.config import Limits
+from mqmesh.broker.settings.attach import AttachSettings
 from mqmesh.broker.transport.in_process import InProcessPair
 from mqmesh.mqtt.packets import Connect
+from support.broker_site import JumpingLoop
 
 
 class Deaf(asyncio.Protocol):
@@ -34,3 +38,35 @@ async def test_a_broker_that_sends_and_does_not_read_is_lost(monkeypatch: pytest
         line.end.answer(PUBACK, number)
         line.write()
     assert "does not read" in lost[0]
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+async def test_one_that_another_broker_serves_for_stands_by_at_once(fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was cut off, and rests before its next attempt; when it hears that the other one serves, it is not down any more."""
+    monkeypatch.setattr(shell, "PAUSES", (1000.0, 1000.0))
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    sharers: list[int] = []
+    context = SimpleNamespace(wall=lambda: 0.0, refresh=lambda: None, say=lambda topic, value: None, flush=lambda: None)
+    mesh = SimpleNamespace(node=SimpleNamespace(sharers=lambda share: sharers))
+    site: Any = SimpleNamespace(context=context, mesh=mesh, config=SimpleNamespace(limits=Limits()), sessions={})
+    settings = AttachSettings("plant", parse_address("mqtt://127.0.0.1:1"), standby=True)
+    attachment = Attachment(settings, site, lambda protocol, on_end: InProcessPair(protocol, Deaf(), on_end))
+    attachment._joined, attachment._fenced = True, fenced
+    monkeypatch.setattr(attachment, "_make_relay", _refused)
+    running = asyncio.create_task(attachment.run())
+    for _ in range(20):
+        loop.jump(1.0)
+        await asyncio.sleep(0)
+    assert attachment.state == "down"
+    sharers.append(2)
+    loop.jump(1.0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert attachment.state == "stand-by"
+    running.cancel()
+    await asyncio.wait([running])
+
+
+def _refused() -> Any:
+    raise ValueError("it refuses us")
