@@ -347,6 +347,10 @@ class Roamer:
         place = self.places.get(answer.client)
         if place is None or place.key != answer.key:
             return
+        if (answer.leaving or answer.said is Said.NEWER) and not place.clean:  # whatever follows, it has to hear of the markers
+            place.around |= 1 << origin
+            if place.cut.fenced:
+                self._fence(place, self._port.live())
         if answer.said is Said.NONE and answer.known is not None:
             self._on_denial(place, 1 << origin)
             return
@@ -370,10 +374,6 @@ class Roamer:
             else:
                 self._on_claim(place.client, answer.known, False)  # two sessions, by clocks that differ: they become one there
                 return
-        if (answer.leaving or answer.said is Said.NEWER) and not place.clean:
-            place.around |= 1 << origin
-            if place.cut.fenced:
-                self._fence(place, self._port.live())
         place.waiting &= ~(1 << origin)
         if self._resolve(place):
             return

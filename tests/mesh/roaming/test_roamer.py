@@ -248,6 +248,30 @@ def test_a_session_that_comes_back_to_its_first_broker_and_goes_on_leaves_it_who
     assert [kind for kind, _ in world.streams[0, 1]] == [wire.LEFT, wire.ANSWER]
 
 
+@pytest.mark.parametrize(("said", "known"), [(Said.NEWER, (2**40, 2)), (Said.NONE, (1, 1)), (Said.NONE, None)])
+@pytest.mark.parametrize("fenced", [False, True])
+def test_who_has_a_session_that_leaves_is_told_of_the_markers_whatever_it_answers(fenced: bool, said: Said, known: wire.Key | None) -> None:
+    """It takes messages until then, and the session here does too: each would come twice."""
+    world = mesh(3)
+    leave(world)
+    old, new, _ = world.brokers
+    wait_at(world, new)
+    world.carry((1, 0))
+    while new.main is None:
+        world.carry((0, 1))
+    while fenced and world.streams[1, 2]:
+        world.carry((1, 2))
+    while fenced and not new.roamer.places[CLIENT].cut.fenced:
+        world.carry((2, 1))
+    key = new.roamer.places[CLIENT].key
+    new.roamer.received(2, wire.ANSWER, wire.encode_answer(Answer(CLIENT, key, said, known, False, False, True)))
+    world.now += WAIT
+    world.tick([new])
+    fences = [found for kind, body in world.streams[1, 0] if isinstance(found := wire.decode(kind, body), wire.Fence)]
+    assert fences[-1].holders >> 2 & 1
+    assert old.leaving
+
+
 @pytest.mark.parametrize("arrived", [0, 1, 3])
 def test_what_goes_to_a_broker_that_is_given_up_comes_back(arrived: int) -> None:
     """arrived: how much of it had come there, and is lost with it."""
