@@ -5,13 +5,14 @@ What it does not know: states, where messages go.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt.reasons import Reason
 from ...mqtt.session import Delivery
 from ...mqtt.topics import split_share
-from .declared import Contradiction, declared, of_subscription
+from .declared import ALTERNATIVES, Contradiction, declared, of_subscription
 from .handover.failover import uniform_runs
 from .handover.parcels import failed_over, fields_of, repeated
 from .recipient import PAST, Recipient, face_of, forget_gone, forget_identifiers, watch
@@ -45,18 +46,23 @@ class Clients:
             found = self._all.directory.cached(name) if self._all.directory is not None else None
             return found is not None and client_id in found.clients
 
-        return declared(client_id, fields_of(properties), self._all.settings.intervals, may)
+        found = declared(client_id, fields_of(properties), self._all.settings.intervals, may)
+        for application in found:
+            self._check_name(application.name, client_id)
+        return found
+
+    def _check_name(self, name: str, client_id: str) -> None:
+        """A recipient that others serve is not a client's own because its identifier is the same. Raises Contradiction."""
+        known, directory = self._all.local.get(name), self._all.directory
+        listed = directory.cached(name) if directory is not None else None
+        clients = [*(known.application.clients if known is not None else ()), *(listed.clients if listed is not None else ())]
+        if clients and client_id not in clients:
+            raise Contradiction(f"the recipient {name!r} is served by other clients: have this client identifier listed among its clients")
 
     def opening(self, session: Session, properties: dict[int, Any]) -> None:
         """A client has come; its session is about to be resumed."""
-        for application in self._declared(session.client_id, properties):
-            if application.name in self._all.local:
-                base = self._all.local[application.name].application
-                application.clients = list(dict.fromkeys([*base.clients, session.client_id]))
-                application.topics = base.topics
-            self._all.adopt(application)
-            if self._all.directory is not None:
-                self._all.directory.declare(application)
+        with contextlib.suppress(Contradiction):  # with others that came since it was asked for
+            self._take_up(session, properties)
         if self._all.directory is not None:
             self._all.directory.opened(session.client_id)
         served = self.serving.get(session.client_id)
@@ -69,12 +75,25 @@ class Clients:
             recipient.connected_now(now)
         self._all.stirred = True
 
+    def _take_up(self, session: Session, properties: dict[int, Any]) -> None:
+        """What the client of a session declares of itself. Raises Contradiction."""
+        for application in self._declared(session.client_id, properties):
+            if application.name in self._all.local:
+                base = self._all.local[application.name].application
+                application.clients = list(dict.fromkeys([*base.clients, session.client_id]))
+                application.topics = base.topics
+            self._all.adopt(application)
+            if self._all.directory is not None:
+                self._all.directory.declare(application)
+
     def subscribing(self, session: Session, properties: dict[int, Any], subscriptions: list[Subscription]) -> str | None:
         """A client subscribes, and may name its alternatives for that. Why it may not, in words; None: it may."""
         name = session.client_id
         recipient = self._all.local.get(name)
         filters = [share[1] if (share := split_share(one.filter)) is not None else one.filter for one in subscriptions]
         try:
+            if recipient is not None and ALTERNATIVES in fields_of(properties):
+                self._check_name(name, name)
             made = of_subscription(name, fields_of(properties), filters, recipient.application if recipient is not None else None)
         except Contradiction as error:
             return str(error)

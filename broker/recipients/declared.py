@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from .settings import Application, Intervals, seconds_of, wrong_alternatives, wrong_name
+from .settings import EVERYBODY, MOST_ALTERNATIVES, Application, Intervals, seconds_of, wrong_alternatives, wrong_name
 
 NAME, ALTERNATIVES, CONSENTS, PROBE = "mqmesh-recipient", "mqmesh-alternatives", "mqmesh-consents", "mqmesh-probe"
 INTERVALS = {name: f"mqmesh-{name}-interval" for name in Intervals._fields}
@@ -29,6 +29,11 @@ def declared(client_id: str, found: dict[str, list[str]], default: Intervals, ma
     intervals = _intervals(found, default)
     alternatives = _names(found, ALTERNATIVES)
     consents = _names(found, CONSENTS)
+    if len(consents) > MOST_ALTERNATIVES:
+        raise Contradiction(f"{CONSENTS}: give at most {MOST_ALTERNATIVES} names, or {EVERYBODY!r}")
+    text = next((text for name in consents if name != EVERYBODY and (text := wrong_name(name)) is not None), None)
+    if text is not None:
+        raise Contradiction(f"{CONSENTS}: {text}")
     applications = []
     for name in names:
         text = wrong_name(name)

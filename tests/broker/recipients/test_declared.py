@@ -7,7 +7,7 @@ from mqmesh.base.settings import ConfigError
 from mqmesh.broker.applications import Application as Registered
 from mqmesh.broker.config import parse
 from mqmesh.mqtt.errors import UsageError
-from mqmesh.mqtt.packets import Suback, Subscribe, Subscription
+from mqmesh.mqtt.packets import Connack, Connect, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site
@@ -96,6 +96,39 @@ async def test_an_alternative_that_may_not_read_the_topic_is_passed_over() -> No
         (got,) = await c.messages(1)
         assert users(got)["mqmesh-failed-over"] == "a,b"
         await b.nothing()
+
+
+MINE = {"user_property": [("mqmesh-alternatives", "mine"), ("mqmesh-message-interval", "200ms")]}
+
+
+async def test_who_has_a_recipients_name_for_its_identifier_does_not_serve_it() -> None:
+    """Else it would say where the messages of `orders` go, and how soon."""
+    async with site(application=[application("orders", "backup", clients=["till"]), application("backup")]) as at:
+        stranger = await at.dial()
+        stranger.send(Connect("orders", 5, properties={Property.USER_PROPERTY: MINE["user_property"]}))
+        refused = await stranger.expect(Connack, reason=0x83)
+        assert "'orders' is served by other clients" in refused.properties[Property.REASON_STRING]
+        plain = await at.client("orders")  # declares nothing, and may be here
+        again = await subscribe_with(plain, "shop/orders", "mine")
+        assert again.reasons == [0x83]
+        recipients = at.broker.site.recipients
+        assert recipients is not None
+        found = recipients.local["orders"].application
+        assert (found.clients, found.alternatives, found.intervals.message) == (["till"], ["backup"], 1)
+        till = await at.client("till", **MINE)  # one of its clients declares itself, under its own identifier
+        await till.nothing()
+        assert found.alternatives == ["backup"]
+
+
+@pytest.mark.parametrize("names", [",".join(map(str, range(65))), "a/b", "x" * 300])
+async def test_whose_messages_a_client_takes_is_bounded(names: str) -> None:
+    async with site(application=[]) as at:
+        client = await at.dial()
+        client.send(Connect("c", 5, properties={Property.USER_PROPERTY: [("mqmesh-consents", names)]}))
+        refused = await client.expect(Connack, reason=0x83)
+        assert refused.properties[Property.REASON_STRING].startswith("mqmesh-consents: give ")
+        for right in ("*", ",".join(map(str, range(64)))):
+            await at.client(f"c{len(right)}", user_property=[("mqmesh-consents", right)])
 
 
 NAMED: list[list[dict[str, object]]] = [
