@@ -75,7 +75,7 @@ class Wants(NamedTuple):
     """What a relay asks for.
 
     here, there: filters at each end. qos: the highest. again: this process has subscribed there before. mark: a shared subscription at this
-    broker that says that we serve; empty: none.
+    broker that says that we serve; empty: none. compare: what is retained is to be compared, though both sessions are known.
     """
 
     here: list[str]
@@ -83,6 +83,7 @@ class Wants(NamedTuple):
     qos: int
     again: bool = False
     mark: str = ""
+    compare: bool = False
 
 
 class Counts:
@@ -220,7 +221,7 @@ class Relay:
 
     def _subscribe(self) -> None:
         here, there, wants = self.here, self.there, self._wants
-        fresh = not (here.present and there.present)
+        fresh = wants.compare or not (here.present and there.present)
         if there.present and not here.present:
             self._out.stale = dict.fromkeys(ALL_IDENTIFIERS)
         elif here.present and not there.present:

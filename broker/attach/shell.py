@@ -114,11 +114,12 @@ class Line(asyncio.Protocol):
             if waiting > MOST_WAITING + self._largest:
                 self._owner.ended(f"{self.end.name}: it sends messages, and does not read: {waiting:,} bytes wait for it")
 
-    def leave(self) -> None:
-        """Say DISCONNECT, which keeps the session, and close."""
+    def leave(self, forget: bool = False) -> None:
+        """Say DISCONNECT, which keeps the session unless it is to be forgotten, and close."""
         if self.open:
             if self.end.up:
-                self.end.send(Disconnect(Reason.NORMAL_DISCONNECTION))
+                properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: 0} if forget and self.end.version == 5 else {}
+                self.end.send(Disconnect(Reason.NORMAL_DISCONNECTION, properties))
                 self.write()
             self.open = False
             self.transport.close()
@@ -145,6 +146,7 @@ class Attachment:
         self._largest = site.config.limits.max_packet_size  # bytes of a packet from there
         self._joined = False
         self._fenced = False  # another client took over our session
+        self._unmet = False  # there has a new session of ours, and nothing that is retained was compared since
         self._mark_topic = settings.share[1].encode()
         self._silence = STANDBY_SILENCE if settings.standby else SILENCE
         self.demand = Demand(settings.wanted, settings.policy)
@@ -241,7 +243,7 @@ class Attachment:
         settings = self.settings
         there = End(str(settings.address), self._connect_there(), self._largest if settings.version == 5 else LONGEST_LENGTH)
         here = End(HERE, Connect(), LONGEST_LENGTH)
-        wants = Wants(filters_here(settings.policy), settings.asked, settings.qos, self._begun, settings.mark)
+        wants = Wants(filters_here(settings.policy), settings.asked, settings.qos, self._begun, settings.mark, self._unmet)
         names = (self._outwards, self._on_demand if settings.wanted else self._filter.inwards)
         return Relay(here, there, wants, names, self._retained, self._identifiers, self.counts, self._note, self._bare)
 
@@ -313,6 +315,7 @@ class Attachment:
 
     def _come_in(self, there: Line, relay: Relay) -> None:
         """The other broker has accepted us: take up the session here. Until it is there, no more is read."""
+        self._unmet = self._unmet or not relay.there.present
         relay.here.connect = self._connect_here(relay.there)
         here = Line(self, relay.here)
         here.other, there.other = there, here
@@ -323,7 +326,7 @@ class Attachment:
     def _cross(self, relay: Relay) -> None:
         """Both brokers have accepted us."""
         relay.begin()
-        self._begun = True
+        self._begun, self._unmet = True, False
         self._lines[0].transport.resume_reading()
         self._say("up", "")
         if self._pair is not None:
@@ -351,7 +354,8 @@ class Attachment:
         for line in self._lines:
             if line.end.name == HERE and line.end.up and self.settings.mark:
                 unmark(line.end, self.settings.mark)
-            line.leave()
+            # a session that was made there just now, and that nothing was done with: whoever finds it would take it for one that was
+            line.leave(self._unmet and line.end.name != HERE and not line.end.present)
         self._lines, self._relay, self._pair = [], None, None
         if self._interest is not None:
             self._interest.stop()

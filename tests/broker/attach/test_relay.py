@@ -36,12 +36,14 @@ MAPPED = Policy(None, ("secret/#",), None, (), (("plant/", ""),))
 class Bench:
     """A relay whose two brokers have accepted it. present: (here, there), whether they had the session."""
 
-    def __init__(self, version: int = 5, policy: Policy = MAPPED, present: tuple[bool, bool] = (True, True), **grants: Any) -> None:
+    def __init__(
+        self, version: int = 5, policy: Policy = MAPPED, present: tuple[bool, bool] = (True, True), compare: bool = False, **grants: Any
+    ) -> None:
         self.here, self.there = End("here", Connect(), 2**20), End("there", Connect(version=version), 2**20)
         self.counts, self.notes, self.kept, self.open = Counts(), list[str](), set[bytes](), list[int]()
         names = PolicyFilter(policy)
         functions: tuple[Callable[[bytes], bytes | None], ...] = (names.outwards, names.inwards)
-        wants = Wants(["#"], ["#"], 2)
+        wants = Wants(["#"], ["#"], 2, compare=compare)
         self.relay = Relay(
             self.here,
             self.there,
@@ -132,6 +134,16 @@ def test_a_broker_of_3_1_1_is_not_told_of_a_refusal_and_its_release_is_answered(
     assert b.say(b.here, Pubrec(9, Reason.NOT_AUTHORIZED)) == [Pubrec(9)]
     assert b.say(b.there, Pubrel(9)) == []
     assert b.said(b.there) == [Pubcomp(9)]
+
+
+@pytest.mark.parametrize(
+    ("present", "compare", "handlings"), [((True, True), True, [0, 2]), ((True, True), False, [1]), ((True, False), False, [0, 2])]
+)
+def test_what_is_retained_is_compared_once(present: tuple[bool, bool], compare: bool, handlings: list[int]) -> None:
+    """Also where both have a session, if nothing was compared since one of them was made."""
+    told = Bench(present=present, compare=compare).start()
+    for end in told:
+        assert [one.subscriptions[0].retain_handling for one in end if isinstance(one, Subscribe)] == handlings
 
 
 def test_old_retained_messages_are_marked_and_those_of_the_mesh_stand() -> None:

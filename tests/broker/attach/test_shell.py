@@ -14,7 +14,9 @@ from mqmesh.broker.attach.shell import Attachment, Line
 from mqmesh.broker.config import Limits
 from mqmesh.broker.settings.attach import AttachSettings
 from mqmesh.broker.transport.in_process import InProcessPair
-from mqmesh.mqtt.packets import Connect
+from mqmesh.mqtt.encode import encode
+from mqmesh.mqtt.packets import Connect, Disconnect
+from mqmesh.mqtt.properties import Property
 from support.broker_site import JumpingLoop
 
 
@@ -66,6 +68,30 @@ async def test_one_that_another_broker_serves_for_stands_by_at_once(fenced: bool
     assert attachment.state == "stand-by"
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_a_session_that_was_made_in_vain_does_not_keep_retained_messages_from_being_compared() -> None:
+    """The other broker has accepted us anew, and this one does not: the next that comes there would find a session, and compare nothing."""
+    site: Any = SimpleNamespace(config=SimpleNamespace(limits=Limits()), sessions={}, context=SimpleNamespace(wall=lambda: 0.0))
+    attachment = Attachment(AttachSettings("plant", parse_address("mqtt://127.0.0.1:1")), site, lambda protocol, on_end: site)
+    relay = attachment._make_relay()
+    assert not relay._wants.compare
+    written: list[bytes] = []
+    line = Line(attachment, relay.there)
+    line.transport = SimpleNamespace(  # type: ignore[assignment]
+        pause_reading=lambda: None,
+        is_closing=lambda: False,
+        close=lambda: None,
+        get_write_buffer_size=lambda: 0,
+        write=written.append,
+        writelines=written.extend,
+    )
+    line.open, relay.there.up, relay.there.present = True, True, False
+    attachment._lines, attachment._relay = [line], relay
+    attachment._come_in(line, relay)
+    attachment._leave()
+    assert b"".join(written).endswith(encode(Disconnect(0, {Property.SESSION_EXPIRY_INTERVAL: 0}), 5))
+    assert attachment._make_relay()._wants.compare
 
 
 def _refused() -> Any:
