@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .settings import Application
     from .shell import Recipients
 
+NO_ROOM = "this broker has no room for more recipients (limits.broker_bytes)"
+
 
 class Clients:
     """The clients of one broker's recipients. serving: client identifier -> whom it serves."""
@@ -34,9 +36,11 @@ class Clients:
     def refusal(self, client_id: str, properties: dict[int, Any]) -> tuple[Reason, str] | None:
         """Why a CONNECT declares what it may not; None: it does not."""
         try:
-            self._declared(client_id, properties)
+            found = self._declared(client_id, properties)
         except Contradiction as error:
             return Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)
+        if self._all.context.ledger.scarce and any(one.name not in self._all.local for one in found):
+            return Reason.QUOTA_EXCEEDED, NO_ROOM
         return None
 
     def _declared(self, client_id: str, properties: dict[int, Any]) -> list[Application]:
@@ -94,6 +98,8 @@ class Clients:
         try:
             if recipient is not None and ALTERNATIVES in fields_of(properties):
                 self._check_name(name, name)
+            elif recipient is None and ALTERNATIVES in fields_of(properties) and self._all.context.ledger.scarce:
+                raise Contradiction(NO_ROOM)
             made = of_subscription(name, fields_of(properties), filters, recipient.application if recipient is not None else None)
         except Contradiction as error:
             return str(error)

@@ -31,6 +31,7 @@ from ...mqtt.topics import check_filter, check_topic
 
 MOST_ALTERNATIVES = 64
 MOST_APPLICATIONS = 10_000
+RECIPIENT, TEXT = 4096, 100  # bytes of memory of a recipient, and of one text beside its characters
 LONGEST_NAME = 256  # characters of a recipient's name
 EVERYBODY = "*"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -88,6 +89,12 @@ def wrong_alternatives(name: str, alternatives: list[str]) -> str | None:
     if len(set(alternatives)) < len(alternatives):
         return "an alternative stands twice: leave one out"
     return next((text for text in map(wrong_name, alternatives) if text is not None), None)
+
+
+def weight_of(application: Application) -> int:
+    """Bytes that the ledger counts for what an application says of itself: it is here, and in what is told to other brokers."""
+    texts = [application.name, *application.clients, *application.topics, *application.alternatives, *application.consents]
+    return RECIPIENT + 2 * sum([len(text) + TEXT for text in texts])
 
 
 @dataclass(slots=True)

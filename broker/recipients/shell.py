@@ -24,6 +24,7 @@ from ...mqtt.packets import Subscription
 from ...mqtt.reasons import Reason
 from ...mqtt.session import Delivery
 from ..journal.kinds import Kind
+from ..ledger import SESSIONS
 from ..routing.publication import Publication
 from . import view
 from .announcing import RECORDS, Announcing, TakesApplications, TakesRecords
@@ -41,7 +42,7 @@ from .machine import State
 from .operating import Operating
 from .recipient import PAST, QUEUE, Recipient, adopt_faces
 from .sampling import Sampler
-from .settings import Application, RecipientSettings
+from .settings import Application, RecipientSettings, weight_of
 from .taking.feeding import Mover
 from .taking.seizure import Seizure
 
@@ -188,6 +189,7 @@ class Recipients:
             subscription = Subscription(topic_filter, 2)
             self.router.subscribe(queue, subscription, 0)
             queue.subscribed(subscription, 0)
+        queue.account.charge(SESSIONS, weight_of(application))
         adopt_faces(recipient, self.router, queue)
         self.local[name] = recipient
         self.remote.pop(name, None)
@@ -205,6 +207,7 @@ class Recipients:
             for client in known.application.clients:
                 if known in self.clients.serving.get(client, ()):
                     self.clients.serving[client].remove(known)
+            known.queue.account.charge(SESSIONS, weight_of(application) - weight_of(known.application))
             known.application = application
             known.machine.intervals = application.intervals
             for client in application.clients:

@@ -131,6 +131,27 @@ async def test_whose_messages_a_client_takes_is_bounded(names: str) -> None:
             await at.client(f"c{len(right)}", user_property=[("mqmesh-consents", right)])
 
 
+async def test_what_clients_declare_counts_and_has_a_bound() -> None:
+    """It stays when its client has gone: without a bound anybody who may connect fills the memory."""
+    long = ",".join(f"{number:0200}" for number in range(64))
+    async with site(application=[application("known")]) as at:
+        ledger = at.broker.context.ledger
+        before = ledger.total
+        client = await at.client("first", user_property=[("mqmesh-alternatives", long)])
+        await client.leave()
+        await at.gone("first")
+        assert ledger.total - before > 2 * len(long)
+        again = await at.client("first", user_property=[("mqmesh-alternatives", "known")])
+        await again.leave()
+        await at.gone("first")
+        assert ledger.total - before < len(long)
+        ledger.limit = ledger.total  # nothing is free
+        refused = await at.dial()
+        refused.send(Connect("second", 5, properties={Property.USER_PROPERTY: [("mqmesh-alternatives", "known")]}))
+        found = await refused.expect(Connack, reason=0x97)
+        assert "no room for more recipients" in found.properties[Property.REASON_STRING]
+
+
 NAMED: list[list[dict[str, object]]] = [
     [{**EVERYTHING, "clients": ["a", "b", "shop"]}],
     [{"allow": ["subscribe"], "topics": ["app/%c/#"]}, {"allow": ["publish"], "topics": ["app/#"], "clients": ["shop"]}],
