@@ -168,7 +168,8 @@ class Replica:
     def merge(self, record: Record, now: float) -> None:
         """A record that a neighbour has and this site has not."""
         known = self.tree.get(record.topic)
-        if self.coverage.vector.covers(record.key) or (known is not None and record.key <= known.key):
+        again = known is not None and record.kind is Kind.DELETED  # it was forgotten here before the older one came
+        if (self.coverage.vector.covers(record.key) and not again) or (known is not None and record.key <= known.key):
             return
         ends = record.ends
         if record.kind is Kind.VALUE and ends is not None and ends < self.wall(now):

@@ -10,7 +10,8 @@ flow-controlled pieces.
 
 At the end each side has what the other had at the beginning, or knows that it is gone. So each takes over the other's vector as it
 was in BEGIN and STATE: what the other had heard then, it has heard too. What one side lacks though it had heard it when they began
-is gone; the other side forgets it once it has taken over that vector.
+is gone; the other side forgets it once it has taken over that vector. But a deletion counts over an older record that came after the
+deletion was forgotten (of a broker that had been given up): it is given again.
 
 Invariants
 - at most `REQUESTS` of ASK and LIST are unanswered, and an answer stands behind the records that belong to it: so what a server has to
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
 from .coverage import Vector
-from .record import ID_SIZE, Key, Record, unpack_key
+from .record import ID_SIZE, Key, Kind, Record, unpack_key
 from .replica import Replica
 from .stream import Inbox, Outbox
 from .tree import DEPTH, FAN_OUT
@@ -159,12 +160,15 @@ class Serving(Session):
         """One topic that is here. packed: the asker's key of it, if it listed one."""
         own = record.key.pack()
         if packed is None or own > packed:
-            if self._their_vector.covers(record.key):
+            again = packed is not None and record.kind is Kind.DELETED
+            if self._their_vector.covers(record.key) and not again:
                 self._gone.append((record.topic, record.key))
             else:
                 self._outbox.record(record.topic)
         elif own < packed:
-            (gone if self._own_vector.covers(unpack_key(packed)) else wanted).append(identifier)
+            if self._own_vector.covers(unpack_key(packed)):
+                gone.append(identifier)
+            wanted.append(identifier)  # also what was heard: it may be a deletion
 
 
 class Asking(Session):
@@ -233,10 +237,14 @@ class Asking(Session):
             if identifier not in listed:
                 raise wrong("ANSWER names what was not listed")
             self._outbox.record(listed[identifier][0])
+        given = set(wanted)
         for identifier in gone:
             if identifier not in listed:
                 raise wrong("ANSWER names what was not listed")
-            self._gone.append(listed[identifier])
+            topic, key = listed[identifier]
+            record = self.replica.tree.get(topic)
+            if identifier not in given or record is None or record.kind is not Kind.DELETED:
+                self._gone.append((topic, key))
 
     def _advance(self) -> None:
         """Ask further, as far as the windows allow; finish when nothing is left."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mqmesh.mesh.retained import PutValue
+from mqmesh.mesh.retained import PutValue, RetainedSync
 from mqmesh.mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from support.models.retained_sites import WALL, T, contents, message, put, site, talk
 
@@ -144,6 +144,30 @@ def test_who_was_away_for_longer_than_t_brings_nothing_deleted_back_and_loses_no
     assert a.take()[1] == []
     told = [*updates[2], *[(u.record.topic.decode(), u.record.payload.decode(), u.announce) for u in b.take()[1]]]
     assert sorted(told) == [("t/0", "", True), ("t/1", "changed", True)]
+
+
+@pytest.mark.parametrize("forgetful", [1, 2])
+def test_a_deletion_that_one_site_has_forgotten_counts_over_an_older_message_that_came_there_since(forgetful: int) -> None:
+    """The message is of a site that was given up; the other site knows one that has not heard of the deletion."""
+    a, b = site(forgetful, members=()), site(3 - forgetful, members=(1, 2, 9))
+    away = site(3 if forgetful == 1 else 0, members=(0, 1, 2, 3))
+
+    def meet(one: RetainedSync, other: RetainedSync, now: float) -> None:
+        talk(one, other, now) if forgetful == 1 else talk(other, one, now)
+
+    put(away, "t", "x", 1.0)
+    put(b, "t", "", 5.0)
+    meet(a, b, 6.0)
+    for now in range(30, 200, 30):
+        a.handle_timer(float(now))
+    oldest = message("t", "w", 0.5)
+    a.apply(oldest, site(7).put_local(oldest, 0, 0.5), 199.0)  # so that what replaces it is kept when it is deleted
+    meet(a, away, 200.0)
+    assert (contents(a), b.status()["buried"]) == ({"t": "x"}, 1)
+    for turn in range(1, 4):
+        meet(a, b, 200.0 + 2 * turn)
+        meet(a, away, 201.0 + 2 * turn)
+    assert contents(a) == contents(b) == contents(away) == {}
 
 
 def test_an_old_live_message_of_what_is_deleted_and_forgotten_is_delivered_but_not_retained() -> None:
