@@ -195,19 +195,24 @@ class Publishers:
         before, or dropped. topic: b"": the queue's. Raises Refused: there is no room.
         """
         queue, taken = self._store.queues[post.name], bool(post.parcel) or post.brought
-        failures: list[Refused | None] = []
+        lost: list[Refused | None] = []
         if taken:  # what can never be put would hold what comes after it
-            if queue.full:
-                text = "the queue is full"
-                if not post.brought:
-                    raise Refused(Reason.QUOTA_EXCEEDED, text)
-                if not queue.rules.dead_letters:
-                    self._drop(queue, post, text)
+            room, text = queue.room(post.payloads), "the queue is full"
+            if not room and not post.brought:
+                raise Refused(Reason.QUOTA_EXCEEDED, text)
+            if post.brought and room < len(post.payloads):
+                if queue.rules.dead_letters:
+                    lost = [Refused(Reason.QUOTA_EXCEEDED, text)] * (len(post.payloads) - room)
+                else:
+                    self._drop(queue, post, len(post.payloads) - room, text)
+                    post = post._replace(payloads=post.payloads[:room])
+                if not post.payloads:
                     return None
-                failures = [Refused(Reason.QUOTA_EXCEEDED, text)] * len(post.payloads)
             if how.plan is not None and queue.unknown(how.plan) is not None:
                 how = how._replace(plan=None)
-        failures = failures or self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
+        fitting = post.payloads[: len(post.payloads) - len(lost)]
+        failures = self._failures(post.name, post.publisher, post.user or None, fitting, properties) if fitting else []
+        failures = [*(failures or [None] * len(fitting)), *lost] if lost else failures
         good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None] if failures else post.payloads
         gate = self._put(post.name, post.publisher, how, good, post.expiry, post.parcel, topic, taken)[0] if good else None
         return self._bury(queue, post, how, failures, topic) if failures else gate
@@ -231,9 +236,9 @@ class Publishers:
                 )
         return committer.gate
 
-    def _drop(self, queue: Queue, post: PutPost, text: str) -> None:
+    def _drop(self, queue: Queue, post: PutPost, count: int, text: str) -> None:
         """Nobody can be told that messages of another site find no room, and there is no queue of dead letters."""
-        queue.counts["refused"] += len(post.payloads)
+        queue.counts["refused"] += count
         more = self._drops.due(self._clock(), (post.name, ""))
         if more is not None:
             words = quoted(post.name), quoted(post.publisher), more, quoted(text)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, Block, Key, Lane, Meta, Part, bucket_of
@@ -155,14 +156,22 @@ class Queue(Stock):
             return f"the queue holds {held:,} of {rules.bytes:,} bytes"
         return None
 
+    def room(self, payloads: list[bytes]) -> int:
+        """How many of these messages, the first ones, find room. The last of them may pass the bound of bytes."""
+        rules, count = self.rules, len(payloads)
+        if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
+            return count
+        messages, held = self.contents
+        if rules.messages:
+            count = min(count, max(rules.messages - messages, 0))
+        if rules.bytes:
+            count = sum(before < rules.bytes for before in list(accumulate(map(len, payloads), initial=held))[:count])
+        return count
+
     @property
     def full(self) -> bool:
         """Whether it has room for nothing more."""
-        rules = self.rules
-        if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
-            return False
-        messages, held = self.contents
-        return bool(rules.messages and messages >= rules.messages) or bool(rules.bytes and held >= rules.bytes)
+        return not self.room([b""])
 
     @property
     def contents(self) -> tuple[int, int]:

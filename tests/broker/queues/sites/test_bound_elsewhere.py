@@ -181,6 +181,33 @@ async def test_without_dead_letters_it_is_dropped_and_said(tmp_path: Path, qos: 
         assert [one.payload for one in await work.messages(1)] == [b"4"]
 
 
+ROOM = [({"messages": 3}, 2), ({"bytes": 3}, 2), ({"messages": 3, "bytes": 2}, 1), ({"messages": 1}, 0)]
+
+
+@pytest.mark.parametrize(("rules", "fits"), ROOM)
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_of_several_that_come_together_those_are_put_that_find_room(
+    tmp_path: Path, rules: dict[str, int], fits: int, dead: bool, qos: int
+) -> None:
+    """In a slow process messages that were published one by one come so."""
+    orders = Rules(topics=("orders/#",), dead_letters="dead" if dead else "", **rules)
+    async with home_of(tmp_path, MemoryStore(), orders=orders, dead=Rules()) as home:
+        site, queues = home.broker.site, shell(home).store.queues
+        site.mesh.node.name = lambda number: "far"  # type: ignore[method-assign, union-attr]
+        (bound,) = site.router.route(b"orders/1").shares
+        assert bound.come(Run(b"orders/1", qos, False, [b"0"], b"", None, 0.0), 2) == 0
+        await until(lambda: queues["orders"].counts["put"] == 1)
+        assert bound.come(Run(b"orders/1", qos, False, [b"1", b"2", b"3", b"4"], b"", None, 0.0), 2) == 0
+        lost = queues["dead"].counts if dead else queues["orders"].counts
+        await until(lambda: lost["put" if dead else "refused"] == 4 - fits and queues["orders"].counts["put"] == 1 + fits)
+        taken = await (await worker(home)).messages(1 + fits)
+        assert [one.payload for one in taken] == [b"%d" % number for number in range(1 + fits)]
+        if dead:
+            letters = await (await worker(home, "grave", "dead")).messages(4 - fits)
+            assert [one.payload for one in letters] == [b"%d" % number for number in range(1 + fits, 5)]
+
+
 async def test_a_queue_that_is_bound_no_more_is_wanted_no_more(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         home, far = await two(stack, tmp_path, orders=BOUND)
