@@ -79,6 +79,11 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.queue"))
 
 
+def unexplained(said: list[str]) -> list[str]:
+    """What a log says at its start that SIGKILL does not explain: a frame cut off at the end, or a file that was just begun."""
+    return [text for text in said if "cut off" not in text and "unless the broker was killed while it began it" not in text]
+
+
 def waiting(store: LogStore, name: str = "orders") -> dict[int, tuple[Any, ...]]:
     """Everything of the messages that are not at an end."""
     queue = store.queues[name]
@@ -563,7 +568,7 @@ def killed(tmp_path: Path, lines: int, kind: str = LOG) -> None:
         last, ended = line.split(b" ")
         put = max(put, int(last))
         done |= {int(one) for one in ended.split(b",") if one.strip()}
-    assert not [text for text in said if "cut off" not in text]
+    assert not unexplained(said)
     assert not set(left) & done
     for position, one in left.items():
         assert one[2] == b"%d" % position * 20
