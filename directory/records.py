@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..base.address import parse_address
+from ..base.recipients import wrong_name
 from .storage import patterns, queries
 from .storage.errors import DirectoryError
 from .storage.patterns import matching, starred
@@ -169,9 +170,9 @@ def _check_application(record: Record) -> None:
     if type(record.probe) is not bool:
         raise _wrong("probe", record.probe, "true or false")
     for key, names in (("name", [record.name]), ("alternatives", record.alternatives)):
-        odd = next((name for name in names if name.startswith("$") or any(sign in name for sign in "/+#,")), None)
-        if odd is not None:
-            raise _wrong(key, odd, "a name without / + # , and without $ at its beginning: it is a level of topics")
+        for name in names:
+            if (right := wrong_name(name)) is not None:
+                raise _wrong(key, name, right)
     if record.name in record.alternatives:
         raise _wrong("alternatives", record.name, "an application is no alternative of its own")
     twice = next((one for at, one in enumerate(record.alternatives) if one in record.alternatives[:at]), None)

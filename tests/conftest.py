@@ -35,7 +35,6 @@ settings.load_profile("mqmesh")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # until all tests are read: nearly all that is made stays, and to look for the rest is a sixth of the time
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the processes that tests start would compile the package anew
     cheap_hashes()
     warm_starts.install()
@@ -67,11 +66,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: -schedule.seconds(item.path.relative_to(HERE).as_posix()))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """While tests are read nearly all that is made stays: to look for garbage is a sixth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """What is there by now is never garbage. Half a million objects need not be visited at each full collection."""
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -146,7 +146,7 @@ class Attachment:
         self._largest = site.config.limits.max_packet_size  # bytes of a packet from there
         self._joined = False
         self._fenced = False  # another client took over our session
-        self._unmet = False  # there has a new session of ours, and nothing that is retained was compared since
+        self._uncompared = False  # the other broker made a new session for us, and retained messages were not compared since
         self._mark_topic = settings.share[1].encode()
         self._silence = STANDBY_SILENCE if settings.standby else SILENCE
         self.demand = Demand(settings.wanted, settings.policy)
@@ -243,7 +243,7 @@ class Attachment:
         settings = self.settings
         there = End(str(settings.address), self._connect_there(), self._largest if settings.version == 5 else LONGEST_LENGTH)
         here = End(HERE, Connect(), LONGEST_LENGTH)
-        wants = Wants(filters_here(settings.policy), settings.asked, settings.qos, self._begun, settings.mark, self._unmet)
+        wants = Wants(filters_here(settings.policy), settings.asked, settings.qos, self._begun, settings.mark, self._uncompared)
         names = (self._outwards, self._on_demand if settings.wanted else self._filter.inwards)
         return Relay(here, there, wants, names, self._retained, self._identifiers, self.counts, self._note, self._bare)
 
@@ -315,7 +315,7 @@ class Attachment:
 
     def _come_in(self, there: Line, relay: Relay) -> None:
         """The other broker has accepted us: take up the session here. Until it is there, no more is read."""
-        self._unmet = self._unmet or not relay.there.present
+        self._uncompared = self._uncompared or not relay.there.present
         relay.here.connect = self._connect_here(relay.there)
         here = Line(self, relay.here)
         here.other, there.other = there, here
@@ -326,7 +326,7 @@ class Attachment:
     def _cross(self, relay: Relay) -> None:
         """Both brokers have accepted us."""
         relay.begin()
-        self._begun, self._unmet = True, False
+        self._begun, self._uncompared = True, False
         self._lines[0].transport.resume_reading()
         self._say("up", "")
         if self._pair is not None:
@@ -354,8 +354,8 @@ class Attachment:
         for line in self._lines:
             if line.end.name == HERE and line.end.up and self.settings.mark:
                 unmark(line.end, self.settings.mark)
-            # a session that was made there just now, and that nothing was done with: whoever finds it would take it for one that was
-            line.leave(self._unmet and line.end.name != HERE and not line.end.present)
+            # Who finds a session there takes retained messages for compared: one that was made just now, for nothing, goes.
+            line.leave(self._uncompared and line.end.name != HERE and not line.end.present)
         self._lines, self._relay, self._pair = [], None, None
         if self._interest is not None:
             self._interest.stop()

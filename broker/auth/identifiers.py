@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import secrets
 
-from ...mesh.roaming.names import client_of
+from ...mesh.roaming.names import ASIDE, LEAVING, PARKED, client_of
 
 USER, ANY = "%u", "*"
-MOVING = ("leaving", "parked", "aside")  # how names of clients' sessions begin, behind a NUL, while they move
 
 
 def identifier_of(session: str) -> str:
@@ -20,13 +19,13 @@ def identifier_of(session: str) -> str:
     NUL "leaving." time "." broker "." client's name, NUL "parked." client's name, NUL "aside." client's name."""
     if not session.startswith("\0"):
         return session
-    kind, _, rest = session[1:].partition(".")
-    return client_of(rest.split(".", 2)[2] if kind == "leaving" else rest)
+    rest = session.partition(".")[2]
+    return client_of(rest.split(".", 2)[2] if session.startswith(LEAVING) else rest)
 
 
 def is_our_own(session: str) -> bool:
     """Whether a session of this name is the broker's own, where messages of recipients wait: no client's, so that no rule speaks of it."""
-    return session.startswith("\0") and session[1:].partition(".")[0] not in MOVING
+    return session.startswith("\0") and not session.startswith((ASIDE, LEAVING, PARKED))
 
 
 class Identifiers:

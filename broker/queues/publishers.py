@@ -210,8 +210,8 @@ class Publishers:
                     return None
             if how.plan is not None and queue.unknown(how.plan) is not None:
                 how = how._replace(plan=None)
-        fitting = post.payloads[: len(post.payloads) - len(lost)]
-        failures = self._failures(post.name, post.publisher, post.user or None, fitting, properties) if fitting else []
+        fitting = post.payloads[: -len(lost)] if lost else post.payloads
+        failures = self._failures(post.name, post.publisher, post.user or None, fitting, properties)
         failures = [*(failures or [None] * len(fitting)), *lost] if lost else failures
         good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None] if failures else post.payloads
         gate = self._put(post.name, post.publisher, how, good, post.expiry, post.parcel, topic, taken)[0] if good else None

@@ -9,9 +9,10 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from ...base.quoting import quoted
+from ...base.recipients import wrong_name
 from ..applications import Application as Registered
 from .directory import Answer
-from .settings import EVERYBODY, Application, Intervals, wrong_alternatives, wrong_name
+from .settings import EVERYBODY, Application, Intervals, wrong_alternatives
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,6 +25,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...base.recipients import wrong_name
 from ...base.settings import Section
 from ...mqtt.errors import PeerError
 from ...mqtt.topics import check_filter, check_topic
@@ -32,7 +33,6 @@ from ...mqtt.topics import check_filter, check_topic
 MOST_ALTERNATIVES = 64
 MOST_APPLICATIONS = 10_000
 RECIPIENT, TEXT = 4096, 100  # bytes of memory of a recipient, and of one text beside its characters
-LONGEST_NAME = 256  # characters of a recipient's name
 EVERYBODY = "*"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SHORTEST, LONGEST = 0.1, 30 * 86400.0  # seconds of an interval
@@ -71,13 +71,6 @@ def seconds_of(value: object) -> float:
     if found is None:
         raise ValueError('give seconds, or a text such as "500ms", "10s", "5m" or "1h"')
     return float(found[1]) * UNITS[found[2]]
-
-
-def wrong_name(name: str) -> str | None:
-    """What would be right for the name of a recipient; None: it is right."""
-    if not name or len(name) > LONGEST_NAME or any(c in name for c in "/+#,\0") or not name.isprintable() or name.startswith("$"):
-        return f"give a name of 1 to {LONGEST_NAME} characters without '/', '+', '#', ',', that does not begin with '$'"
-    return None
 
 
 def wrong_alternatives(name: str, alternatives: list[str]) -> str | None:

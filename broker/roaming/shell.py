@@ -30,7 +30,7 @@ from ...base.alarm import Alarm
 from ...base.quoting import quoted
 from ...mesh.node.actions import Deliver, Event
 from ...mesh.roaming import wire
-from ...mesh.roaming.names import client_of, name_of, owner_of
+from ...mesh.roaming.names import ASIDE, LEAVING, PARKED, client_of, name_of, owner_of
 from ...mesh.roaming.places import Forward, Known, Leave, Place, State, decode_forwards, decode_known, decode_leave, decode_place
 from ...mesh.roaming.roamer import Roamer
 from ...mesh.wire.control import Position
@@ -691,9 +691,5 @@ class Posts:
         log.warning("event=roaming-returned kind=%s destination=%d reason=%s", self._kind, destination, reason)
         self._roaming.roamer.returned(destination, self._kind, body)
 
-
-ASIDE = "\0aside."
-LEAVING = "\0leaving."
-PARKED = "\0parked."
 
 __all__ = ["Roaming", "split_share"]

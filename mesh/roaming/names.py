@@ -21,6 +21,7 @@ from .places import Leave, Place
 T = TypeVar("T")
 
 SEPARATOR = "\0"
+ASIDE, LEAVING, PARKED = "\0aside.", "\0leaving.", "\0parked."  # how a broker's names of clients' sessions begin while they move
 ROLE = "\0"  # how the owner's name of a role begins
 
 
