@@ -13,8 +13,6 @@ from mqmesh.pipeline.run import Order as RunOrder
 from mqmesh.pipeline.run import Summary, run
 from mqmesh.pipeline.synthesis.synthesize import Made, Order, synthesize
 
-from . import UNVERIFIED
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,9 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     where = tmp_path_factory.mktemp("spark")
     settings = {"spark.local.dir": str(where), "spark.sql.warehouse.dir": str(where / "warehouse"), "spark.sql.shuffle.partitions": "2"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", UNVERIFIED)
-        session = spark_session("local[2]", settings=settings, quick=True)
+    session = spark_session("local[2]", settings=settings, quick=True)
     yield session
     session.stop()
 

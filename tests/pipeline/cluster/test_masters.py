@@ -20,13 +20,12 @@ import pytest
 from mqmesh.pipeline.tables.tables import Tables
 from support.services import PATIENCE, free_port
 
-from .. import UNVERIFIED, oracle
+from .. import oracle
 
 pytestmark = pytest.mark.slow
 JOBS = ("messages", "usage")
 EXECUTORS = 2
-# Every JVM here lives for seconds; the collector is that of our own sessions.
-QUICK = f"-XX:TieredStopAtLevel=1 -XX:+UseParallelGC {UNVERIFIED}"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"  # every JVM here lives for seconds; the collector is that of our own sessions
 
 
 def environment() -> dict[str, str]:
