@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 import subprocess
 import time
 from functools import partial
@@ -10,8 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from support.services import PATIENCE, free_port, require, wait_for_port, wait_until
+from support.services import PATIENCE, free_port, require, wait_until
 
+CONNECT = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x0a\x00\x05ready"  # MQTT 3.1.1, clean session, client identifier "ready"
+CONNACK = b"\x20"  # the first byte; it answers so what it refuses, too
 AGAIN = 1.0  # seconds after which it is asked once more to save
 
 
@@ -35,10 +39,19 @@ class Mosquitto:
         return f"mqtt://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Return once it listens."""
+        """Return once it serves.
+
+        It listens before it is ready for signals: one that comes then is ignored, or ends it with nothing saved.
+        """
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen([require("mosquitto"), "-c", str(self.config)], stdout=subprocess.DEVNULL, stderr=log)
-        wait_for_port(self.port)
+        wait_until(self._answers, PATIENCE, f"answer of Mosquitto at port {self.port}")
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), PATIENCE) as link:
+            link.sendall(CONNECT)
+            return link.recv(1) == CONNACK
+        return False
 
     def save(self) -> None:
         """Return once it has written a database that has all that it has done by now."""
