@@ -44,9 +44,17 @@ class Certificates:
         return name
 
     def odd(
-        self, name: str, days: tuple[float, float] = (-1, 1), uses: tuple[str, ...] = ("server", "client"), names: tuple[str, ...] = ()
+        self,
+        name: str,
+        days: tuple[float, float] = (-1, 1),
+        uses: tuple[str, ...] = ("server", "client"),
+        names: tuple[str, ...] = (),
+        authority: bool = False,
     ) -> str:
-        """A certificate that is valid between two days from now, for these uses; without `names` only its common name is there."""
+        """A certificate that is valid between two days from now, for these uses; without `names` only its common name is there.
+
+        authority: it may certify others.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         builder = (
@@ -58,6 +66,8 @@ class Certificates:
             .not_valid_before(now + timedelta(days=days[0]))
             .not_valid_after(now + timedelta(days=days[1]))
         )
+        if authority:
+            builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         if uses:
             builder = builder.add_extension(x509.ExtendedKeyUsage([USES[use] for use in uses]), critical=False)
         if names:

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 _ANY_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: dates are read here and judged by the caller
 _THIS_ONE = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: the certificate itself is trusted, whoever signed it
 _EXTENSIONS = 0xA3  # tag of a certificate's extensions
 _KEY_USAGES = bytes.fromhex("551d25")  # 2.5.29.37, extended key usage
 _SERVERS = (bytes.fromhex("2b06010505070301"), bytes.fromhex("551d2500"))  # server authentication, any use
-_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18  # tags
+_UTC_TIME, _GENERALIZED_TIME, _SEQUENCE = 0x17, 0x18, 0x30  # tags
 _LIST = re.compile("-----BEGIN X509 CRL-----(.*?)-----END X509 CRL-----", re.DOTALL)
 _ROUNDS = 10  # of messages; a handshake takes three
 
@@ -101,6 +101,38 @@ def lists_end(pem: str) -> float | None:
             times = [_time(tag, value) for tag, value in _parts(body) if tag in (_UTC_TIME, _GENERALIZED_TIME)]
             found += times[1:2]  # this update, the next one
     return min(found, default=None)
+
+
+def without_list(context: ssl.SSLContext, pem: str) -> list[str]:
+    """Names of trusted authorities that no revocation list in a PEM text is of, but for those whose part here is to certify another one.
+
+    context: trusts the authorities. pem: revocation lists that OpenSSL has read.
+    """
+    listed = []
+    for block in _LIST.findall(pem):
+        (_, whole), *_ = _parts(base64.b64decode(block))
+        (_, body), *_ = _parts(whole)
+        sequences = [value for tag, value in _parts(body) if tag == _SEQUENCE]
+        listed.append(_name(sequences[1]))  # the algorithm, the issuer (RFC 5280, 5.1)
+    bodies = []
+    for der in context.get_ca_certs(binary_form=True):
+        (_, whole), *_ = _parts(der)
+        (_, body), *_ = _parts(whole)
+        _, issuer, _, subject, *_ = [value for tag, value in _parts(body) if tag == _SEQUENCE]  # algorithm, issuer, validity, subject (4.1)
+        bodies.append((_name(issuer), _name(subject)))
+    over_others = [issuer for issuer, subject in bodies if issuer != subject]
+    found = []
+    for (_, subject), fields in zip(bodies, context.get_ca_certs(), strict=True):
+        if subject not in listed and subject not in over_others:
+            named = {key: value for part in cast("Any", fields)["subject"] for key, value in part}
+            found.append(named.get("commonName") or ", ".join(named.values()))
+    return found
+
+
+def _name(der: bytes) -> list[list[tuple[bytes, bytes]]]:
+    """A distinguished name as it is compared: whatever kind of text its values are, and without regard to case (RFC 5280, 7.1)."""
+    pairs = [[_parts(pair) for _, pair in _parts(part)] for _, part in _parts(der)]
+    return [sorted((identifier, b" ".join(value.lower().split())) for (_, identifier), (_, value) in part) for part in pairs]
 
 
 def _time(tag: int, value: bytes) -> float:

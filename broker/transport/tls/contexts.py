@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ....base.settings import ConfigError
 from ....mesh.topology.tls import TlsSettings
-from .certificate import Certificate, lists_end, read
+from .certificate import Certificate, lists_end, read, without_list
 from .openssl_errors import reason_of
 
 SOON = 14 * 86400.0  # seconds before its end when a certificate is worth a warning
@@ -56,6 +56,12 @@ class Contexts:
             self.server.verify_mode = _VERIFY[settings.client_certificates]
         if self.lists_end is not None and self.lists_end <= (time.time() if now is None else now):
             self.warnings.append(self.lists_ended())
+        if settings.revoked is not None and (trusting := self.client or self.server) is not None:
+            self.warnings += [
+                f'{settings.revoked} has no revocation list of the authority "{name}": all certificates that it has signed are refused; '
+                "put its list there, then send SIGHUP"
+                for name in without_list(trusting, _read(settings, "revoked"))
+            ]
 
     def _server(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

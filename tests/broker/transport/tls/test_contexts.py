@@ -240,6 +240,27 @@ def test_a_revocation_list_out_of_its_time(made: Certificates) -> None:
     assert -1.1 < (found.lists_end - time.time()) / 86400 < -0.9
 
 
+def test_an_authority_without_a_revocation_list(made: Certificates, tmp_path: Path) -> None:
+    """Everybody whom it has certified is refused. One that certifies other authorities only, as far as the file shows, needs none."""
+    (tmp_path / "other").mkdir()
+    other = Certificates(tmp_path / "other", "other")
+    both = tmp_path / "both.pem"
+    both.write_text(made.ca.read_text() + other.ca.read_text())
+    lists = made.revoked()
+    found = Contexts(settings(made, ca=both, revoked=lists), True).warnings
+    assert found == [
+        f'{lists} has no revocation list of the authority "other authority": all certificates that it has signed are refused; '
+        "put its list there, then send SIGHUP"
+    ]
+    lists.write_text(lists.read_text() + other.revoked().read_text())
+    assert Contexts(settings(made, ca=both, revoked=lists), True).warnings == []
+    other.odd("between", uses=(), authority=True)
+    both.write_text(made.ca.read_text() + other.ca.read_text() + other.certificate("between").read_text())
+    lists = made.revoked()
+    found = Contexts(settings(made, ca=both, revoked=lists), True).warnings
+    assert [one.split('"')[1] for one in found] == ["between"]
+
+
 def test_a_certificate_for_another_use(made: Certificates) -> None:
     made.odd("only-client", (-1, 90), uses=("client",))
     assert "is not made for servers (extended key usage), and this broker has a TLS listener" in problem(settings(made, "only-client"))
