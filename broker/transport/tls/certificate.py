@@ -108,25 +108,27 @@ def without_list(context: ssl.SSLContext, pem: str) -> list[str]:
 
     context: trusts the authorities. pem: revocation lists that OpenSSL has read.
     """
-    listed = []
-    for block in _LIST.findall(pem):
-        (_, whole), *_ = _parts(base64.b64decode(block))
-        (_, body), *_ = _parts(whole)
-        sequences = [value for tag, value in _parts(body) if tag == _SEQUENCE]
-        listed.append(_name(sequences[1]))  # the algorithm, the issuer (RFC 5280, 5.1)
-    bodies = []
-    for der in context.get_ca_certs(binary_form=True):
-        (_, whole), *_ = _parts(der)
-        (_, body), *_ = _parts(whole)
-        _, issuer, _, subject, *_ = [value for tag, value in _parts(body) if tag == _SEQUENCE]  # algorithm, issuer, validity, subject (4.1)
-        bodies.append((_name(issuer), _name(subject)))
-    over_others = [issuer for issuer, subject in bodies if issuer != subject]
+    listed, subjects = [], []
+    with contextlib.suppress(ValueError, IndexError):  # as above; what is after that is not judged
+        for block in _LIST.findall(pem):
+            listed.append(_name(_sequences(base64.b64decode(block))[1]))  # the algorithm, the issuer (RFC 5280, 5.1)
+        for der in context.get_ca_certs(binary_form=True):
+            _, issuer, _, subject, *_ = _sequences(der)  # the algorithm, the issuer, its time, the subject (RFC 5280, 4.1)
+            subjects.append((_name(issuer), _name(subject)))
+    over_others = [issuer for issuer, subject in subjects if issuer != subject]
     found = []
-    for (_, subject), fields in zip(bodies, context.get_ca_certs(), strict=True):
-        if subject not in listed and subject not in over_others:
+    for (_, name), fields in zip(subjects, context.get_ca_certs(), strict=False):
+        if name not in listed and name not in over_others:
             named = {key: value for part in cast("Any", fields)["subject"] for key, value in part}
             found.append(named.get("commonName") or ", ".join(named.values()))
     return found
+
+
+def _sequences(der: bytes) -> list[bytes]:
+    """The parts of what a certificate or revocation list has signed that are made of parts themselves."""
+    (_, whole), *_ = _parts(der)
+    (_, body), *_ = _parts(whole)
+    return [value for tag, value in _parts(body) if tag == _SEQUENCE]
 
 
 def _name(der: bytes) -> list[list[tuple[bytes, bytes]]]:
