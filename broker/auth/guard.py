@@ -216,6 +216,10 @@ class Guard:
         """Whether a session with such a subscription may have messages of a topic."""
         return self.rules.reads(self.user_of(session), identifier_of(session.client_id), topic, session.listener)
 
+    def may_read(self, session: Subscriber, topic: str) -> bool:
+        """Whether the rules let a session have messages of a topic, however it comes by them."""
+        return not self.rules or self._exempt(session.client_id) or self.reads(session, topic)
+
     def topic(self, connection: Connection, topic: str, run: Batch) -> str | None:
         """Why a client that is under rules may not publish a run; None: it may, and is not asked for this topic again."""
         allowed = connection.allowed

@@ -183,7 +183,7 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
     access, will = connection.site.router.access, packet.will
     if (
         connection.site.recipients is not None
-        and (wrong := connection.site.recipients.clients.refusal(packet.client_id, packet.properties)) is not None
+        and (wrong := connection.site.recipients.clients.refusal(packet.client_id, packet.properties, connection.account)) is not None
     ):
         return wrong
     refusal = access.login(packet.client_id, packet.password, connection.inside)

@@ -19,6 +19,7 @@ from .recipient import PAST, Recipient, face_of, forget_gone, forget_identifiers
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Subscription
+    from ..ledger import Account
     from ..session.session import Session
     from .settings import Application
     from .shell import Recipients
@@ -33,15 +34,21 @@ class Clients:
         self._all = recipients
         self.serving: dict[str, list[Recipient]] = {}
 
-    def refusal(self, client_id: str, properties: dict[int, Any]) -> tuple[Reason, str] | None:
-        """Why a CONNECT declares what it may not; None: it does not."""
+    def refusal(self, client_id: str, properties: dict[int, Any], account: Account) -> tuple[Reason, str] | None:
+        """Why a CONNECT declares what it may not; None: it does not. account: of its connection."""
         try:
             found = self._declared(client_id, properties)
         except Contradiction as error:
             return Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)
-        if self._all.context.ledger.scarce and any(one.name not in self._all.local for one in found):
-            return Reason.QUOTA_EXCEEDED, NO_ROOM
+        if any(one.name not in self._all.local for one in found) and (text := self._no_room(account)) is not None:
+            return Reason.QUOTA_EXCEEDED, text
         return None
+
+    def _no_room(self, account: Account) -> str | None:
+        """Why an account's holders may declare no more recipients; None: they may."""
+        if self._all.context.ledger.scarce:
+            return NO_ROOM
+        return account.why if account.full else None
 
     def _declared(self, client_id: str, properties: dict[int, Any]) -> list[Application]:
         def may(name: str) -> bool:
@@ -86,7 +93,7 @@ class Clients:
                 base = self._all.local[application.name].application
                 application.clients = list(dict.fromkeys([*base.clients, session.client_id]))
                 application.topics = base.topics
-            self._all.adopt(application)
+            self._all.adopt(application, session)
             if self._all.directory is not None:
                 self._all.directory.declare(application)
 
@@ -98,15 +105,15 @@ class Clients:
         try:
             if recipient is not None and ALTERNATIVES in fields_of(properties):
                 self._check_name(name, name)
-            elif recipient is None and ALTERNATIVES in fields_of(properties) and self._all.context.ledger.scarce:
-                raise Contradiction(NO_ROOM)
+            elif recipient is None and ALTERNATIVES in fields_of(properties) and (text := self._no_room(session.account)) is not None:
+                raise Contradiction(text)
             made = of_subscription(name, fields_of(properties), filters, recipient.application if recipient is not None else None)
         except Contradiction as error:
             return str(error)
         if made is not None:
             if recipient is None:
                 made.intervals = self._all.settings.intervals
-            self._all.adopt(made)
+            self._all.adopt(made, session)
             if self._all.directory is not None:
                 self._all.directory.declare(made)
         return None

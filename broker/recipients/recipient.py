@@ -21,7 +21,7 @@ from ...mqtt.session import Delivery
 from ...mqtt.topics import matches, overlaps, split_share
 from ..persistence.stored_session import StoredSession
 from ..routing.shared import ShareGroup
-from .handover.parcels import failed_over
+from .handover.parcels import failed_over, unmarked
 from .machine import Action, Change, Input, Machine, State
 from .taking.faces import Gone, QueueFace, SessionFace, Watch
 from .taking.removal import Removal
@@ -38,6 +38,8 @@ UNBOUND = 1 << 62
 QUEUE = "\0recipient.queue."
 PAST = "\0recipient.past."
 MESSAGE_INTERVAL = "message-interval"
+REJECTED = "rejected"
+MARK = b"mqmesh-"  # how the names of our user properties begin
 
 
 Server = tuple["Session", int, bytes]  # a session that takes messages, the QoS granted to it, its subscription identifiers
@@ -53,12 +55,15 @@ class Port(Protocol):
     def next_commit(self) -> int:
         """The ticket of the commit that holds what is changed now; 0 without a store."""
 
+    def reads(self, session: Session, topic: str) -> bool:
+        """Whether the rules of access let a session have messages of a topic."""
+
     def promise(self) -> None:
         """Messages that are being published go elsewhere: they are acknowledged after the commit, as a post is written at the end of this
         piece of work."""
 
-    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
-        """Give messages to somebody else. sent: the recipient may have them. False: there is no room now."""
+    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str, must: bool = False) -> bool:
+        """Give messages to somebody else. sent: the recipient may have them. False: there is no room now. must: whether there is or not."""
 
     def seize(self, recipient: Recipient, session: Session, cutoff: float | None, keep: int, done: Callable[[Seizure], None]) -> Seizure:
         """Make a seizure of the recipient's messages in a session; it has not begun."""
@@ -112,6 +117,7 @@ class Recipient:
         self._emptied: list[Callable[[], object]] = []  # told when nothing is being taken away
         self._removal = Removal(self._holders, self._left_in, self._make_seizure, self._removed)
         self._serving: dict[bytes, tuple[int, list[Server]]] = {}  # topic -> (router's changes, who takes it)
+        self._near: tuple[int, list[Session]] | None = None  # (router's changes, who takes anything that is addressed to it)
 
     # Looking
 
@@ -161,16 +167,26 @@ class Recipient:
             return False
         if failed_over(delivery.run.properties):
             return True
-        text, application = topic.decode(), self.application
-        if application.topics:
-            return any(matches(one, text) for one in application.topics)
-        return bool(application.alternatives) and not topic.startswith(self.prefix[: -len(self.name.encode())])
+        return self._own_topic(topic)
 
-    def live_connection(self) -> Receiver | None:
+    def _own_topic(self, topic: bytes) -> bool:
+        """Whether messages of a topic that it is subscribed to fail over."""
+        application = self.application
+        if application.topics:
+            text = topic.decode()
+            return any(matches(one, text) for one in application.topics)
+        return bool(application.alternatives) and not self._reserved(topic)
+
+    def _reserved(self, topic: bytes) -> bool:
+        """Whether a topic addresses a recipient, this one or another."""
+        return topic.startswith(self.prefix[: -len(self.name.encode())])
+
+    def live_connection(self, topic: bytes) -> Receiver | None:
         """For addressed messages of QoS 0."""
         if not self.passing or self.held:
             return None
-        return next((one.connection for one in self.sessions if one.connection is not None), None)
+        serving = self.serving(topic)
+        return serving[0][0].connection if serving else None
 
     # Sessions
 
@@ -178,14 +194,18 @@ class Recipient:
         """A client that serves it has a session."""
         if session not in self.sessions:
             self.sessions.append(session)
-        self._serving.clear()
+        self._forget_serving()
 
     def part(self, session: Session) -> None:
         """A session of it has ended."""
         if session in self.sessions:
             self.sessions.remove(session)
-        self._serving.clear()
+        self._forget_serving()
         self._removal.leave_out(session)
+
+    def _forget_serving(self) -> None:
+        self._serving.clear()
+        self._near = None
 
     def connected_now(self, now: float, why: str = "its client has connected") -> None:
         """A client that serves it has connected (row F11)."""
@@ -194,7 +214,7 @@ class Recipient:
     def serving(self, topic: bytes) -> list[Server]:
         """Who takes messages of a topic now: connected, and subscribed to it; else connected and subscribed to anything below app/NAME.
 
-        A message that failed over to it is taken by whoever is connected and subscribed to anything.
+        A message that failed over to it is taken by whoever is connected and subscribed to anything. Nobody takes what it may not read.
         """
         changes = self.port.router.edits
         known = self._serving.get(topic)
@@ -209,6 +229,8 @@ class Recipient:
         others: list[Server] = []
         below = self.prefix.decode() + "/#"
         for session in self.sessions:
+            if not self.port.reads(session, topic):
+                continue
             fitting, near = [], False
             for full, subscription in session.subscriptions.items():
                 share = split_share(full)
@@ -223,6 +245,15 @@ class Recipient:
                 others.append((session, 2, b""))
         return found or others
 
+    def at_hand(self) -> list[Session]:
+        """Who is connected and subscribed to anything below app/NAME, whatever it may read of that."""
+        changes, below = self.port.router.edits, self.prefix.decode() + "/#"
+        if self._near is None or self._near[0] != changes:
+            found = [(one, split_share(full) or ("", full)) for one in self.sessions for full in one.subscriptions]
+            near = [session for session, (_, topic_filter) in found if overlaps(topic_filter, below)]
+            self._near = (changes, list(dict.fromkeys(near)))
+        return [one for one in self._near[1] if one.connection is not None]
+
     # Messages come
 
     def take(self, delivery: Delivery) -> int:
@@ -232,9 +263,18 @@ class Recipient:
         if self.held:
             return self._wait(delivery)
         if self.passing:
+            if not (self.queue.queued or self.queue.connection is not None or self.busy) and self._reject(delivery, False):
+                return delivery.count
             self.attempted()
             return self.deliver(delivery)
         return self._in_fault(delivery, None)
+
+    def _reject(self, delivery: Delivery, must: bool) -> bool:
+        """Have messages go elsewhere at once that none may read of those who are connected. False: somebody may, or there is no room."""
+        if not self.at_hand() or self.serving(_topic(delivery)):
+            return False
+        self.port.promise()
+        return self.port.fail_over(self, delivery, False, REJECTED, must)
 
     def take_over(self, delivery: Delivery) -> int:
         """Messages that another recipient did not take: to who serves it, or into its queue. How many of the first ones were taken."""
@@ -277,12 +317,35 @@ class Recipient:
             self.probing = self.state is State.FAULT and self._left(None)
 
     def take_own(self, session: Session, delivery: Delivery) -> int:
-        """Messages of a subscription that one of its sessions holds."""
+        """Messages of a subscription that one of its sessions holds. How many of the first ones were taken."""
+        taken = 0
+        for piece in self._own_pieces(delivery):
+            found = self._take_own(session, piece)
+            taken += found
+            if found < piece.count:
+                break
+        return taken
+
+    def _take_own(self, session: Session, delivery: Delivery) -> int:
         if self.passing or self.held or delivery.retain or not self.owns(delivery):
             if self.passing and not self.held:
                 self.attempted()
             return session.deliver(delivery)
         return self._in_fault(delivery, session)
+
+    def _own_pieces(self, delivery: Delivery) -> list[Delivery]:
+        """The same messages without what only brokers may say of them; in pieces, if some fail over and others do not."""
+        batch, start, stop = delivery.run, delivery.start, delivery.start + delivery.count
+        if batch.uniform:
+            runs = [_run(delivery)] if MARK in batch.properties else []
+        elif MARK in batch.written()[0] or len({self._own_topic(topic) for topic in set(batch.topics[start:stop])}) > 1:
+            runs = [batch.single(index) for index in range(start, stop)]  # type: ignore[misc]
+        else:
+            runs = []
+        runs = [run if self._reserved(run.topic) else unmarked(run) for run in runs]
+        return [Delivery(run, delivery.qos, delivery.retain, delivery.suffix, delivery.share, ticket=delivery.ticket) for run in runs] or [
+            delivery
+        ]
 
     def attempted(self) -> None:
         """An attempt begins: note when."""
@@ -325,12 +388,14 @@ class Recipient:
 
     def has_room(self) -> bool:
         """Whether somebody takes messages of the queue now."""
-        return self.passing and not self.held and any(not one[0].full for one in self.serving(self.prefix + b"/"))
+        return self.passing and not self.held and any(not one.full for one in self.at_hand())
 
     def feed(self, delivery: Delivery) -> None:
         """A message of the queue to who serves it, or back into the queue: whatever the bounds, it was taken before."""
-        serving = self.serving(_topic(delivery)) or self.serving(self.prefix + b"/")
+        serving = self.serving(_topic(delivery))
         if not (self.passing and serving):
+            if self.passing and self._reject(delivery, True):
+                return
             self.port.hungry(self)
             self._unbounded(self.queue, delivery)
             return

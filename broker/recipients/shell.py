@@ -26,6 +26,7 @@ from ...mqtt.session import Delivery
 from ..journal.kinds import Kind
 from ..ledger import SESSIONS
 from ..routing.publication import Publication
+from ..routing.route import Entry
 from . import view
 from .announcing import RECORDS, Announcing, TakesApplications, TakesRecords
 from .asking import ADOPT, Asking
@@ -34,7 +35,7 @@ from .directory import RecipientDirectory
 from .handover import records
 from .handover.arrivals import Arrivals
 from .handover.failover import FailOver, uniform_runs
-from .handover.parcels import Parcel, failed_over, stamped
+from .handover.parcels import Parcel, failed_over, response_topic, stamped
 from .handover.records import Record, iso
 from .handover.returns import Returns
 from .keeping import Keeping, restore_state
@@ -43,6 +44,7 @@ from .operating import Operating
 from .recipient import PAST, QUEUE, Recipient, adopt_faces
 from .sampling import Sampler
 from .settings import Application, RecipientSettings, weight_of
+from .taking.faces import QueueFace, TopicFace
 from .taking.feeding import Mover
 from .taking.seizure import Seizure
 
@@ -51,8 +53,9 @@ if TYPE_CHECKING:
     from ..auth.guard import Guard
     from ..persistence.commits import Persistence
     from ..ports import Context, Posts
-    from ..routing.route import Entry, Route
+    from ..routing.route import Route
     from ..routing.router import Router
+    from ..routing.shared import ShareGroup
     from ..session.session import Session
     from ..session.table import Sessions
 
@@ -114,12 +117,13 @@ class Recipients:
         self.announcing = Announcing(self)
         self.operating = Operating(self)
         arrivals = Arrivals(context, guard, self.local, number, self.prefix, lambda first, count: self.failover.note(first, count))
-        returns = Returns(context, self.publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
+        returns = Returns(context, self.publish, self._wanted, self._may_answer, self._bury, self._keep_parcel, self.prefix)
         self.failover = FailOver(context, self, arrivals, returns, self._store_parcel, self._forget_parcel, self._room)
         self.sampler = Sampler(sessions, lambda session: session.client_id in self.clients.serving, settings.intervals.fault)
         router.addressed = self._addressed
         sessions.keeps = self.clients.keeps
         sessions.outlives = self.clients.outlives
+        sessions.stamps = self._stamp_will
 
     # ---- the start
 
@@ -198,8 +202,11 @@ class Recipients:
         self.announcing.tell(name)
         return recipient
 
-    def adopt(self, application: Application) -> Recipient:
-        """Take up an application of the directory, or of an operator: a new one, or new settings of one that is here."""
+    def adopt(self, application: Application, session: Session | None = None) -> Recipient:
+        """Take up an application: a new one, or new settings of one that is here.
+
+        session: of the client that declares it, whose user and address it counts for; None: the directory or an operator does.
+        """
         known = self.local.get(application.name)
         if known is None:
             known = self._adopt(application, True)
@@ -213,6 +220,11 @@ class Recipients:
             for client in application.clients:
                 self.clients.serving.setdefault(client, []).append(known)
             self.announcing.tell(application.name)
+        if session is not None and known.declared:
+            queue, held = known.queue, session.account
+            queue.account.move(*(None if one is None else one.name for one in (held.address, held.user)))
+            self.sessions.own(queue, session.user)
+            queue.record()
         self.keeping.put(b"a" + application.name.encode(), records.encode_application(application))
         for client in application.clients:
             session = self.sessions.get(client)
@@ -280,24 +292,31 @@ class Recipients:
             return None
         return topic[len(prefix) :].partition("/")[0] or None
 
-    def _addressed(self, topic: str, entries: dict[Any, list[Entry]]) -> Callable[..., Any] | None:
+    def _addressed(self, topic: str, entries: dict[Any, list[Entry]], shares: list[ShareGroup]) -> Callable[..., Any] | None:
         """A route is made: those who serve the recipient get its messages from its queue only."""
         name = self.name_in(topic)
         if name is None:
             return None
         recipient = self.local.get(name)
         if recipient is not None:
-            for face in [one for one in entries if one.main in recipient.sessions]:
-                if getattr(face, "queue", None) is None:
+            for face in list(entries):
+                if isinstance(face, QueueFace):
+                    if face.owner is recipient:
+                        entries[face] = [Entry(TopicFace(face, topic.encode()), one.subscription, one.number) for one in entries[face]]
+                elif face.main in recipient.sessions:
                     del entries[face]
+            shares[:] = [
+                one for one in shares if not (one.members and all(member.session.main in recipient.sessions for member in one.members))
+            ]
         return self.enter
 
     def enter(self, publication: Publication, run: Run, route: Route) -> tuple[Run, Route] | None:
         """Messages for a recipient enter the mesh here (row F15): as they go on, and by which route; None: they are refused."""
         name = self.name_in(route.topic)
-        assert name is not None
         connection = publication.connection
-        found = stamped(run, connection.client_id if connection is not None else "", self.number)
+        assert name is not None
+        assert connection is not None
+        found = self.stamp(run, connection.client_id, connection.user, connection.listener)
         if self.record(name) is not None:
             return found, route
         if self.directory is not None:
@@ -313,6 +332,25 @@ class Recipients:
         self.context.counters.dropped += run.count
         publication.refuse(run.count, Reason.TOPIC_NAME_INVALID, f"no application is registered as {name}")
         return None
+
+    def stamp(self, run: Run, client_id: str, user: str | None, listener: str) -> Run:
+        """Messages for a recipient as they leave their origin. client_id, user, listener: of their publisher."""
+        response = response_topic(run.properties)
+        return stamped(run, client_id, self.number, response is None or self._may_publish(response, client_id, user, listener))
+
+    def _may_publish(self, topic: str, client_id: str, user: str | None, listener: str) -> bool:
+        """Whether a publisher may have what comes back published to a topic: if it could have published it there itself."""
+        refused = self.router.access.will(client_id, self.router.rights(topic), False) or self.guard.will(user, client_id, listener, topic)
+        return refused is None
+
+    def _stamp_will(self, session: Session, run: Run) -> Run:
+        if self.name_in(run.topic.decode()) is None:
+            return run
+        return self.stamp(run, session.client_id, self.guard.user_of(session), session.listener)
+
+    def _may_answer(self, parcel: Parcel, topic: str) -> bool:
+        """Whether messages may be returned on their Response Topic: by the rules for their publisher, or for nobody if it is not known."""
+        return parcel.answered and (bool(parcel.originator) or self._may_publish(topic, "", None, ""))
 
     def own_session(self, name: str) -> Session:
         """A session of the broker's own, kept in the store if there is one."""
@@ -363,11 +401,14 @@ class Recipients:
         if self.keeping.persistence is not None:
             self.keeping.persistence.need_commit()
 
-    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
+    def reads(self, session: Session, topic: str) -> bool:
+        return self.guard.may_read(session, topic)
+
+    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str, must: bool = False) -> bool:
         to = self.operating.moving.get(recipient.name)
         if to is not None:
             return self.operating.give(recipient, to, delivery)
-        return self.failover.fail_over(recipient, delivery, sent, reason)
+        return self.failover.fail_over(recipient, delivery, sent, reason, must)
 
     def seize(self, recipient: Recipient, session: Session, cutoff: float | None, keep: int, done: Callable[[Seizure], None]) -> Seizure:
         self._stop_mover(session)
@@ -523,7 +564,7 @@ class Recipients:
         if mover is not None:
             if room:
                 mover.wake()
-            elif not recipient.serving(recipient.prefix + b"/"):
+            elif not recipient.at_hand():
                 self._stop_mover(recipient.queue)
         elif room and not recipient.busy:
             self.move_session(recipient.queue, recipient.has_room, lambda delivery, _: recipient.feed(delivery), lambda: None)

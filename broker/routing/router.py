@@ -106,7 +106,7 @@ class Router:
     noting: whether the journal has events of a topic, and what its counters call it.
     journal: what is told of deliveries; None without one.
     watchers: told of each filter whose subscribers change, here or elsewhere in the mesh; of None when any may have changed.
-    edits: counts changes of subscriptions here.
+    edits: counts changes of subscriptions here, and of rules.
     changes: counts dropped routes; what a connection remembers of recipients is good until the count changes.
     """
 
@@ -131,7 +131,7 @@ class Router:
         self.journal: Recorder | None = None
         self.services: dict[str, Service] = {}
         self.queues: Members | None = None
-        self.addressed: Callable[[str, dict[Any, list[Entry]]], Addressed | None] | None = None
+        self.addressed: Callable[[str, dict[Any, list[Entry]], list[ShareGroup]], Addressed | None] | None = None
         self.spreads: list[Spread] = []
         self.watchers: list[Callable[[str | None], None]] = []
         self._known = KnownRecipients()
@@ -193,6 +193,7 @@ class Router:
 
     def rules_changed(self, sessions: Iterable[Subscriber]) -> None:
         """The rules of access are others: look again which subscriptions they allow in part."""
+        self.edits += 1
         for session in sessions:
             for full in session.subscriptions:
                 if not full.startswith("$share/"):
@@ -409,7 +410,7 @@ class Router:
             yield
         known = {whose: making.entries[whose]} if whose in making.entries else {}
         if self.addressed is not None:
-            self.addressed(making.topic, known)
+            self.addressed(making.topic, known, making.shares)
         for entries in known.values():
             making.targets[whose] = target_of(entries)
 
@@ -434,7 +435,7 @@ class Router:
     def _address(self, making: Making) -> None:
         """Take the sessions out that get a topic's messages by their name: they are no targets of their own."""
         if self.addressed is not None:
-            making.addressed = self.addressed(making.topic, making.entries)
+            making.addressed = self.addressed(making.topic, making.entries, making.shares)
 
     def _keep(self, topic_bytes: bytes, making: Making, targets: list[Target]) -> Route:
         """Make a route and put it into the cache."""

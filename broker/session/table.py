@@ -45,6 +45,7 @@ class Sessions:
     ended: called with each session that has ended.
     parted: called with each session whose client has left it for good: it ends, or goes on under another name.
     keeps: whether the store keeps a client's session though it ends with its connection; None: it does for nobody.
+    stamps: a client's will as it goes out; None: as it is.
     outlives: the name under which what a session has goes on when it ends; None: it ends.
     """
 
@@ -58,6 +59,7 @@ class Sessions:
         self.ended: Callable[[Session], None] | None = None
         self.parted: Callable[[Session], None] | None = None
         self.keeps: Callable[[str], bool] | None = None
+        self.stamps: Callable[[Session, Run], Run] | None = None
         self.outlives: Callable[[Session], str | None] | None = None
         self._sessions: dict[str, Session] = {}
         self._removed = 0  # entries of it so far
@@ -342,6 +344,8 @@ class Sessions:
             context.counters.dropped += 1
             return
         run = will.run(context.loop.time())
+        if self.stamps is not None:
+            run = self.stamps(session, run)
         if not self._publish_will(run, session.account):
             # its session's record is without it from now on
             self._put_off(run, self.store.keep_will(run) if session.stored and self.store is not None else None)

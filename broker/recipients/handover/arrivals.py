@@ -15,7 +15,7 @@ import msgpack
 
 from ....mqtt.session import Delivery
 from ....mqtt.topics import matches
-from .parcels import FAILED_OVER, SITE, Parcel, split_marks
+from .parcels import FAILED_OVER, Parcel, site_of, split_marks
 
 if TYPE_CHECKING:
     from ...auth.guard import Guard
@@ -91,9 +91,8 @@ class Arrivals:
     def acknowledged(self, recipient: Recipient, delivery: Delivery, count: int) -> None:
         """An alternative has acknowledged messages that failed over to it (row F14)."""
         marks, _ = split_marks(delivery.run.properties)
-        site = marks.get(SITE, "")
         first = marks.get(FAILED_OVER, "").split(",")[0]
-        self._succeeded(int(site) if site.isdecimal() else self._number, recipient.name, first, count)
+        self._succeeded(site_of(marks, self._number), recipient.name, first, count)
 
     def _succeeded(self, site: int, name: str, first: str, count: int) -> None:
         if site == self._number:

@@ -124,9 +124,12 @@ class FailOver:
 
     # The recipient's broker
 
-    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
-        """Give messages of a recipient to somebody else. sent: it may have them. False: there is no room now, and nothing was done."""
-        if self.outbox.full:
+    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str, must: bool) -> bool:
+        """Give messages of a recipient to somebody else. sent: it may have them. False: there is no room now, and nothing was done.
+
+        must: whether there is room or not: they have no place to wait.
+        """
+        if self.outbox.full and not must:
             return False
         now, number = self._context.now, self._known.number
         for run in uniform_runs(delivery):

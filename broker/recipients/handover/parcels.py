@@ -29,6 +29,7 @@ from .records import iso
 FORM = 1
 ORIGINATOR, SITE = "mqmesh-originator", "mqmesh-site"
 FAILED_OVER, REPEATED = "mqmesh-failed-over", "mqmesh-repeated"
+UNANSWERED = "mqmesh-unanswered"  # its publisher may not publish to its Response Topic, so that it is not returned there
 RETURNED, RETURNED_AT, TRIED, TOPIC = "mqmesh-returned", "mqmesh-returned-at", "mqmesh-tried", "mqmesh-topic"
 OURS = frozenset((ORIGINATOR, SITE, FAILED_OVER, REPEATED, RETURNED, RETURNED_AT, TRIED, TOPIC))
 _FAILED = FAILED_OVER.encode()
@@ -67,7 +68,6 @@ class Parcel:
             plain = run.properties
         left = None if run.expiry is None else max(0, round(run.expiry - (now - run.received)))
         tried = [name for name in marks.get(FAILED_OVER, "").split(",") if name]
-        site = marks.get(SITE, "")
         payloads = [bytes(payload) for payload in run.payloads]
         return cls(
             bytes(run.topic),
@@ -76,7 +76,7 @@ class Parcel:
             plain,
             left,
             payloads,
-            int(site) if site.isdecimal() else here,
+            site_of(marks, here),
             marks.get(ORIGINATOR, ""),
             tried,
             REPEATED in marks,
@@ -150,7 +150,12 @@ class Parcel:
     @property
     def response_topic(self) -> str | None:
         """Where the publisher wants answers."""
-        return publish_properties(encode_length(len(self.properties)) + self.properties, 0, len(self.properties) + 4).response_topic
+        return response_topic(self.properties)
+
+    @property
+    def answered(self) -> bool:
+        """Whether its publisher may publish there."""
+        return UNANSWERED.encode() not in self.properties
 
     def pieces(self) -> list[Parcel]:
         """The same in parcels of a bounded size."""
@@ -179,6 +184,13 @@ def decode(body: bytes) -> Parcel:
         return parcel
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise ValueError(f"a parcel of messages: {error}") from None
+
+
+def response_topic(block: bytes) -> str | None:
+    """The Response Topic in a validated block of PUBLISH properties."""
+    if Property.RESPONSE_TOPIC not in block:
+        return None
+    return publish_properties(encode_length(len(block)) + block, 0, len(block) + 4).response_topic
 
 
 def user_properties(pairs: list[tuple[str, str]]) -> bytes:
@@ -214,18 +226,45 @@ def _split(block: bytes) -> tuple[dict[str, str], bytes]:
     return marks, b"".join(kept)
 
 
-def stamped(run: Run, originator: str, site: int) -> Run:
-    """Messages as they leave their origin: who published them, and where. What the client wrote there is removed."""
-    block = split_marks(run.properties)[1] + user_properties([(ORIGINATOR, originator), (SITE, str(site))])
-    return Run(run.topic, run.qos, run.retain, run.payloads, block, run.expiry, run.received)
+def site_of(marks: dict[str, str], here: int) -> int:
+    """The number of the broker where messages with these marks were published. here: of those that do not say it, or no number."""
+    site = marks.get(SITE, "")
+    return int(site) if len(site) <= 5 and site.isascii() and site.isdecimal() else here
+
+
+def stamped(run: Run, originator: str, site: int, answered: bool = True) -> Run:
+    """Messages as they leave their origin: who published them, and where. What the client wrote there is removed.
+
+    answered: whether they may be returned on their Response Topic.
+    """
+    pairs = [(ORIGINATOR, originator), (SITE, str(site)), *([] if answered else [(UNANSWERED, "1")])]
+    return _with(run, split_marks(run.properties)[1] + user_properties(pairs))
+
+
+def unmarked(run: Run) -> Run:
+    """Messages that a client published to a topic that addresses nobody: what it wrote where only brokers write is removed.
+
+    A message that was returned keeps what that says: it goes nowhere else.
+    """
+    marks, plain = split_marks(run.properties)
+    if not marks:
+        return run
+    if RETURNED in marks:
+        plain += user_properties([(name, marks[name]) for name in marks if name not in (FAILED_OVER, SITE)])
+    return _with(run, plain)
+
+
+def _with(run: Run, block: bytes) -> Run:
+    made = Run(run.topic, run.qos, run.retain, run.payloads, block, run.expiry, run.received)
+    made.mark = run.mark
+    return made
 
 
 def repeated(run: Run) -> Run:
     """Messages that a client may have already, for a new session of it: what was in flight when the old one ended."""
     if REPEATED in split_marks(run.properties)[0]:
         return run
-    block = run.properties + user_properties([(REPEATED, "1")])
-    return Run(run.topic, run.qos, run.retain, run.payloads, block, run.expiry, run.received)
+    return _with(run, run.properties + user_properties([(REPEATED, "1")]))
 
 
 def failed_over(properties: bytes) -> bool:

@@ -23,7 +23,8 @@ class Returns:
     """The way back of one broker.
 
     publish: takes a message of the broker's own for its subscribers. False: there is no room. wanted: whether somebody is subscribed to a
-    topic. bury: takes a dead letter. keep: keeps what finds no room, and gives it to `give_back` again. prefix: of addressed topics.
+    topic. may_answer: whether messages may go to their Response Topic. bury: takes a dead letter. keep: keeps what finds no room, and
+    gives it to `give_back` again. prefix: of addressed topics.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Returns:
         context: Context,
         publish: Callable[[Run], bool],
         wanted: Callable[[str], bool],
+        may_answer: Callable[[Parcel, str], bool],
         bury: Callable[[Parcel], None],
         keep: Callable[[Parcel], None],
         prefix: str,
@@ -38,6 +40,7 @@ class Returns:
         self._context = context
         self._publish = publish
         self._wanted = wanted
+        self._may_answer = may_answer
         self._bury = bury
         self._keep = keep
         self._prefix = prefix
@@ -68,7 +71,7 @@ class Returns:
     def _topic(self, parcel: Parcel) -> str | None:
         """Where the publisher takes it."""
         response = parcel.response_topic
-        if response is not None and self._wanted(response):
+        if response is not None and self._wanted(response) and self._may_answer(parcel, response):
             return response
         return f"{self._prefix}/{parcel.originator}/returned" if _is_level(parcel.originator) else None
 

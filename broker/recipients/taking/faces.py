@@ -1,6 +1,7 @@
-"""What routes and session machines see of a recipient: two faces and a watch.
+"""What routes and session machines see of a recipient: its faces and a watch.
 
-    queue face      stands in the routes of app/NAME/...: the recipient decides where a message waits, or that it fails over
+    queue face      stands for app/NAME/# among subscriptions: the recipient decides where a message waits, or that it fails over
+    topic face      stands for it in the route of one topic: at QoS 0 who is subscribed gets a message, and may read it, or nobody does
     session face    stands in the routes of a session's own subscriptions: while the recipient takes messages it passes them on
     watch           is told by the session what is acknowledged: that is the only thing that counts as a success
 
@@ -37,8 +38,8 @@ class Owner(Protocol):
     def take_own(self, session: Session, delivery: Delivery) -> int:
         """Have messages of a subscription that one of its sessions holds."""
 
-    def live_connection(self) -> Receiver | None:
-        """For QoS 0."""
+    def live_connection(self, topic: bytes) -> Receiver | None:
+        """For messages of QoS 0 of a topic."""
 
 
 class QueueFace:
@@ -65,7 +66,7 @@ class QueueFace:
 
     @property
     def connection(self) -> Receiver | None:
-        return self.owner.live_connection()
+        return None
 
     @property
     def queued(self) -> int:
@@ -87,6 +88,23 @@ class QueueFace:
     def withdraw(self, share: object, queued_only: bool) -> list[Delivery]:
         """It is a member of no group."""
         return []
+
+
+class TopicFace(QueueFace):
+    """Stands for a recipient in the route of one topic. face: the recipient's."""
+
+    def __init__(self, face: QueueFace, topic: bytes) -> None:
+        super().__init__(face.owner, face.queue)
+        self._face = face
+        self._topic = topic
+
+    @property
+    def known(self) -> bool:
+        return self._face.known
+
+    @property
+    def connection(self) -> Receiver | None:
+        return self.owner.live_connection(self._topic)
 
 
 class SessionFace:
