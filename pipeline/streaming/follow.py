@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 JOBS = ("messages", "latency", "traffic", "usage")
 STATE = "_follow"  # folder of the state below the tables
 DAY = 86_400_000_000
+UNANSWERED = "Python worker failed to connect back"  # what Spark says
+STARTS = 3  # of a query, when Spark says that each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +114,35 @@ class Follower:
 
     def once(self) -> list[Update]:
         """Read what the journal has now, and close: the tables are those of a batch run. Raises PipelineError."""
-        self.start(once=True).awaitTermination()
+        self._await(lambda: self.start(once=True).awaitTermination())
         self.close(self._spark())
         return self.updates
 
     def run(self) -> None:
         """Follow until the query is stopped. Raises what ended the query."""
+        self._await(self._follow)
+
+    def _follow(self) -> None:
         query = self.start()
         while not query.awaitTermination(max(1, int(self.order.interval))):
             self.look_at_counters(self._spark())
+
+    def _await(self, ended: Callable[[], object]) -> None:
+        """Run a query to its end; again, some times, where Spark did not wait long enough for the Python process that reads the journal.
+
+        Spark gives it ten seconds, which no setting changes, and on a machine that is busy that may be too little. The query goes on where
+        it was. Raises what ended it.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        for _ in range(STARTS - 1):
+            try:
+                ended()
+                return
+            except StreamingQueryException as error:
+                if UNANSWERED not in str(error):
+                    raise
+        ended()
 
     # micro-batches
 

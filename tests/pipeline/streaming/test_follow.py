@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mqmesh.pipeline.run import Order as RunOrder
 from mqmesh.pipeline.run import run
-from mqmesh.pipeline.streaming.follow import Follower, Order, Update, spans
+from mqmesh.pipeline.streaming.follow import UNANSWERED, Follower, Order, Update, spans
 from mqmesh.pipeline.tables.tables import Tables
 
 from benchmarks.trials.streaming_kill import Growing
@@ -63,6 +63,32 @@ def test_failures_between_offset_and_commit(spark: SparkSession, little: Path, t
     for day in again.tables.version("messages").dates:  # type: ignore[union-attr]
         again._make(spark, [day], Update(-1))
     assert_equal(tmp_path / "followed", tmp_path / "batch", ["messages"])
+
+
+@pytest.mark.parametrize(("said", "begun"), [(UNANSWERED, 3), ("no space left", 1)])
+def test_a_machine_too_busy_for_sparks_ten_seconds(little: Path, tmp_path: Path, said: str, begun: int) -> None:
+    """The query is begun again, twice; what else ends it is not tried again."""
+    errors = pytest.importorskip("pyspark.errors", reason="needs mqmesh[spark]")
+    follower = Follower(Order(str(little), str(tmp_path / "followed"), str(tmp_path / "checkpoint"), JOBS))
+    starts = []
+
+    class Query:
+        def awaitTermination(self, seconds: int = 0) -> bool:
+            if len(starts) < 3:
+                raise errors.StreamingQueryException(f"[STREAM_FAILED] {said}. SQLSTATE: XXKST")
+            return True
+
+    def start(once: bool = False) -> Query:
+        starts.append(once)
+        return Query()
+
+    follower.start = start  # type: ignore[assignment,method-assign]
+    if begun == 3:
+        follower.run()
+    else:
+        with pytest.raises(errors.StreamingQueryException, match=said):
+            follower.run()
+    assert len(starts) == begun
 
 
 def test_days_without_gaps_go_together() -> None:
