@@ -1,7 +1,7 @@
 """Requests to the broker over MQTT: how are the recipients, where would a message go, and what an operator does with one.
 
 A client publishes a JSON object to `$mqmesh/recipients`, with Response Topic and Correlation Data as MQTT 5 has it, or is subscribed to
-`$mqmesh/recipients/answer`; only the client that asked gets the answer (docs/recipients.md, "To look at"):
+`$mqmesh/recipients/answer`; only the client that asked gets the answer (docs/operations.md, "Recipients"):
 
     {"do": "list"}                                    {"recipients": [...], "others": {"fault": 3, "clients": [...]}}; others: for viewers
     {"do": "show", "name": "orders"}                  {"recipients": [{...}]}
