@@ -285,10 +285,8 @@ class Core:
             state.do(AfterCommit([opened]))  # so that nobody is left at the remote of whom we know nothing
         else:
             state.do(opened)
-        remote.opened = True
-        for send in remote.waiting:
+        for send in remote.let_go():
             state.do(send)
-        remote.waiting.clear()
 
     def _accept(self, session: Session) -> None:
         remote = session.remote

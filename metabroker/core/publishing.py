@@ -81,7 +81,7 @@ class Publishing:
         if remote.opened:
             self._state.do(send)
         else:
-            remote.waiting.append(send)
+            remote.keep(send, self._state.policy.limits.buffer)
 
     def publish_unanswered(self, session: Session, read: dict[str, Any]) -> None:
         """A request without an identifier: it has no place in what is remembered, nor among those that wait for an answer."""

@@ -23,6 +23,7 @@ from ...mqtt.properties import Property
 from ...mqtt.topics import FilterTree
 from ..policy import Rule
 from ..protocol.events import Abilities
+from ..protocol.messages import weight
 from .actions import Send
 from .covers import Covers
 
@@ -95,7 +96,7 @@ class Remote:
     leaves: when it is left at the latest, because nobody needs it.
     retry: when the addresses of its service are asked for again.
     opened: its addresses are known.
-    waiting: messages to be sent then.
+    waiting: messages to be sent then. waiting_bytes: their weight; beyond the bound it is congested.
     routes: recipients of topics (`batch_path.py`); empty when subscriptions change.
     covers: what it is subscribed to; None: to `held`.
     """
@@ -119,6 +120,7 @@ class Remote:
     retry: float | None = None  # when its service's addresses are asked for again
     opened: bool = False  # its addresses are known
     waiting: list[Send] = field(default_factory=list)  # what is sent then
+    waiting_bytes: int = 0
     routes: dict[Any, Any] = field(default_factory=dict)  # topics whose recipients are known (fast.py); empty when subscriptions change
     covers: Covers | None = None
     _order: int = 0
@@ -127,6 +129,18 @@ class Remote:
     def status(self) -> dict[str, Any]:
         """The keys of an answer that say how it is."""
         return {"status": Code.OK} if self.up else {"status": self.code, "reason": self.reason or None}
+
+    def keep(self, send: Send, most: int) -> None:
+        """Have a message wait until the addresses are known. most: bytes that may wait; with more it takes nothing until then."""
+        self.waiting.append(send)
+        self.waiting_bytes += weight(send.publish)
+        self.congested = self.waiting_bytes > most
+
+    def let_go(self) -> list[Send]:
+        """The addresses are known: what has waited for that. Whether it is congested is said by the connection from now on."""
+        sends, self.waiting = self.waiting, []
+        self.waiting_bytes, self.opened, self.congested = 0, True, False
+        return sends
 
     def hold(self, filter_: str) -> RemoteFilter:
         """The entry of a filter, made if it is not there."""

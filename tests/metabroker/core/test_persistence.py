@@ -350,6 +350,35 @@ def test_a_service_that_cannot_be_found_after_a_restart_is_looked_for_again() ->
     assert not client.unanswered
 
 
+def test_what_waits_for_the_address_of_a_service_is_bounded_in_bytes_too() -> None:
+    """A thousand requests of a mebibyte each are a gibibyte: `buffer` counts for them as for those that wait for a connection."""
+    world = DurableWorld()
+    allow = [{"clients": ["*"], "remotes": ["weather"], "publish": ["#"]}]
+    world.policy = parse({"limits": {"buffer": 10_000}, "allow": allow})
+    world.begin()
+    client = world.clients["c"] = Client(world, "c")
+    client.connect(remote="weather")
+    world.services = [URL]
+    world.resolve()
+    world.commit()
+    world.commit()
+    world.services = []
+    world.crash()
+    world.resolve()
+    for number in range(5):
+        client.ask("publish", topic="x", payload=b"%d" % number * 4000, qos=1)
+    world.commit()
+    refused = [body["message"] for _, body in client.answers if body["code"] == Code.TOO_MANY_REQUESTS]
+    assert len(refused) == 2
+    world.now += 11.0
+    world.core.on_timer(world.now)
+    world.services = [URL]
+    world.carry_out()
+    world.resolve()
+    world.settle()
+    assert [one[:1] for one in world.far.got] == [b"0", b"1", b"2"]
+
+
 def test_durable_needs_a_folder() -> None:
     import msgpack
 
