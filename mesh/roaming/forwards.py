@@ -26,9 +26,10 @@ class Forwards:
         self._finished = finished
         self.of: dict[str, list[Forward]] = {}
 
-    def leads_to(self, client: str, key: Key) -> bool:
-        """Whether something is passed on to a claim."""
-        return any(forward.key == key for forward in self.of.get(client, ()))
+    def leads_to(self, client: str, key: Key, clean: bool = False) -> bool:
+        """Whether something is passed on to a claim. clean: of a clean start, which is told again before each later claim of its broker:
+        then that one counts too, as who asks cannot tell the answers apart."""
+        return any(forward.key == key or (clean and forward.key[1] == key[1] and forward.key > key) for forward in self.of.get(client, ()))
 
     def pass_on(self, kind: str, move: Move) -> bool:
         """Pass on what came for a claim that was given up for a newer one, whether the client is here again or not."""

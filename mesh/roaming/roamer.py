@@ -518,18 +518,18 @@ class Roamer:
         place = self.places.get(client)
         given = max([leave.key for leave in self.leaves.of.get(client, ())], default=key)
         if place is None and given > key:
-            self._newer(client, key, given)  # a claim that is newer was here first
+            self._newer(client, key, given, clean=clean)  # a claim that is newer was here first
         elif place is None:
             self.forwards.redirect(client, key)
-            self._words.answer(client, key, Said.NONE, more=self.forwards.leads_to(client, key))
+            self._words.answer(client, key, Said.NONE, more=self.forwards.leads_to(client, key, clean))
         elif key <= place.key:
-            self._newer(client, key, place.key, place.state is not State.ASKING)
+            self._newer(client, key, place.key, place.state is not State.ASKING, clean)
             if clean:
                 self._discarded(place, key)
         elif place.following is not None and place.following[0] == key:
             self._words.answer(client, key, Said.COMING)  # the same claim once more
         elif place.following is not None and place.following[0] > key:
-            self._newer(client, key, place.following[0])
+            self._newer(client, key, place.following[0], clean=clean)
             if clean:  # what is here is older than that
                 newer, place.following, place.floor = place.following[0], None, key
                 self._yield(place, newer, True)
@@ -548,9 +548,9 @@ class Roamer:
                 self._words.answer(client, key, Said.COMING)
                 self._save(place)
 
-    def _newer(self, client: str, key: Key, known: Key, settled: bool = False) -> None:
+    def _newer(self, client: str, key: Key, known: Key, settled: bool = False, clean: bool = False) -> None:
         """Answer a claim that there is a newer one. What is passed on to it goes on coming, and its end is another answer."""
-        self._words.answer(client, key, Said.NEWER, known, settled, more=self.forwards.leads_to(client, key))
+        self._words.answer(client, key, Said.NEWER, known, settled, more=self.forwards.leads_to(client, key, clean))
 
     def _go_on(self, place: Place) -> None:
         """The claim that waits gets the session."""
@@ -575,6 +575,8 @@ class Roamer:
             self._port.save_place(client, None)
         if place.open:
             self.forwards.add(place, key)
+            if missed := place.claimed & ~place.asked & ~self._port.live() & self._port.known():  # an earlier claim, but not this one
+                self._port.send_to_brokers(missed, wire.CLAIM, wire.encode_claims(place.claims))
         if state is None:
             self._words.answer(client, key, Said.NONE, more=self.forwards.leads_to(client, key))
             return
