@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.report import OURS, count
+
+if TYPE_CHECKING:  # a second to load, for one who draws
+    from matplotlib.axes import Axes
 
 LOOKS = {  # colours that colour-blind readers tell apart, and a shape for each
     "mqmesh": ("#d55e00", "o", 90),
@@ -25,6 +23,9 @@ LOOKS = {  # colours that colour-blind readers tell apart, and a shape for each
 
 def draw(data: dict[str, Any], path: Path) -> None:
     """Draw the JSON of a run; the ending of `path` says in which format."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     rates = [scenario for scenario in data["scenarios"] if scenario["unit"] != "seconds"]
     times = [scenario for scenario in data["scenarios"] if scenario["unit"] == "seconds"]
     named = ((rates, "deliveries per second (right is better)"), (times, "time to delivery, p50 in µs (left is better)"))
@@ -42,6 +43,8 @@ def draw(data: dict[str, Any], path: Path) -> None:
 
 def panel(ax: Axes, group: list[dict[str, Any]], title: str) -> None:
     """One panel: scenarios from top to bottom."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     latency = group[0]["unit"] == "seconds"
     scale = 1e6 if latency else 1.0
     for peer in [peer for peer in LOOKS if any(peer in scenario["peers"] for scenario in group)]:
