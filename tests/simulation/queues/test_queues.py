@@ -7,7 +7,7 @@ from support.examples import how_many
 
 from ..seeds import run_seeds
 
-SEEDS = how_many("MQMESH_QUEUE_SEEDS", 30)
+SEEDS = how_many("MQMESH_QUEUE_SEEDS", 12)
 SLICE = 6
 
 
