@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import networkx as nx
 import pytest
@@ -157,14 +158,27 @@ def modules(layer: str) -> list[Path]:
     return sorted((ROOT / layer).rglob("*.py"))
 
 
+@cache
+def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a module, those inside functions too. An import is a statement, so expressions are passed over."""
+    found, pending = [], [cast(ast.AST, ast.parse(path.read_text(encoding="utf-8")))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        pending += [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.stmt | ast.excepthandler | ast.match_case)]
+    return found
+
+
+@cache
 def imported(path: Path) -> set[tuple[str, ...]]:
     """What a module imports, as absolute dotted paths in parts: ("mqmesh", "mesh", "node") or ("json",)."""
     package = ("mqmesh", *path.relative_to(ROOT).parent.parts)
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             found |= {tuple(name.name.split(".")) for name in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else ()
             base += tuple(node.module.split(".")) if node.module else ()
             found |= {(*base, name.name) for name in node.names}
@@ -201,7 +215,7 @@ def test_cores_have_no_effects(layer: str) -> None:
 def test_imports_inside_the_package_are_relative() -> None:
     for layer in LAYERS:
         for path in modules(layer):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in statements(path):
                 if isinstance(node, ast.ImportFrom) and not node.level:
                     assert not (node.module or "").startswith("mqmesh"), f"{path.relative_to(ROOT)}: from {node.module}"
 
