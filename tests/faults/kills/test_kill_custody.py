@@ -75,5 +75,5 @@ def test_the_origin_is_killed_while_the_destination_is_cut_off(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["kill -9", "restart", "full disk"])
 def test_a_broker_with_a_store_breaks(kind: str, tmp_path: Path) -> None:
-    for verdict in asyncio.run(run(tmp_path, 3, 1, 600.0, (1, 2), (kind,), lambda what: None)):
+    for verdict in asyncio.run(run(tmp_path, 3, 1, 200.0, (1, 2), (kind,), lambda what: None)):
         assert verdict.ok, verdict
