@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,9 @@ _SETTINGS = {
 }
 
 
+@cache
 def java_version(java: str) -> int | None:
-    """The major version of a Java program; None: it does not run."""
+    """The major version of a Java program, which is asked once in a process; None: it does not run."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
