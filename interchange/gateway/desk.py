@@ -194,13 +194,13 @@ class Desk:
         if task is None or (task.done() and not _is_open(task)):
             self._make_room()
             task = account.lines[selector] = asyncio.create_task(self._connect(login, address), name="interchange-login")
-            task.add_done_callback(lambda _: self._forget(login, account, selector))
+            task.add_done_callback(lambda done: self._forget(login, account, selector, done))
         line = await asyncio.shield(task)
         line.used = self._loop.time()
         return account, line
 
-    def _forget(self, login: Login, account: _Account, selector: str) -> None:
-        """A connection was opened: forget it as soon as it is of no use."""
+    def _forget(self, login: Login, account: _Account, selector: str, task: asyncio.Task[Line]) -> None:
+        """A connection was opened, or refused: forget it as soon as it is of no use. Another one may have its place already."""
 
         def ended() -> None:
             if account.lines.get(selector) is task:
@@ -211,7 +211,6 @@ class Desk:
             if not account.lines and self._accounts.get(login) is account:
                 del self._accounts[login]
 
-        task = account.lines[selector]
         if _is_open(task):
             task.result().ended = ended
         else:

@@ -247,7 +247,7 @@ def _number(text: str | None, name: str, least: float, most: float, default: flo
 
 
 def _are_names(value: object) -> bool:
-    return isinstance(value, list) and len(value) <= MOST_TAKEN and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and len(value) <= MOST_TAKEN and all(isinstance(one, str) and one.isascii() for one in value)
 
 
 def _error(status: int, text: str) -> Response:

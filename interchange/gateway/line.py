@@ -249,7 +249,12 @@ class Line(asyncio.Protocol):
         packet_id = self._free.popleft()
         waiting = self._subscribed[packet_id] = self._loop.create_future()
         properties: Properties = {Property.USER_PROPERTY: [(SELECTOR, selector)]} if selector else {}
-        self._send(Subscribe(packet_id, [Subscription(one, 1) for one in filters], properties))
+        try:
+            self._send(Subscribe(packet_id, [Subscription(one, 1) for one in filters], properties))
+        except UsageError as error:
+            del self._subscribed[packet_id]
+            self._free.append(packet_id)
+            raise Refusal(Code.NOT_WELL_FORMED, f"MQTT cannot carry this: {error}", "give text without control characters") from None
         found: Suback = await self._within(waiting)
         return found
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from mqmesh.interchange.gateway.desk import Desk
+from mqmesh.interchange.gateway.line import Denied, Line, Login
 from support.interchange_http import Web
 from support.interchange_site import InterchangeSite
 
@@ -169,3 +171,47 @@ async def test_what_is_parsed_in_one_piece_is_bounded(tmp_path: Path, content_ty
         else:
             answer = await web.ask("POST", "/v1/messages?sender=shop/orders", body, Content_Type=content_type)
             assert (answer.status, answer.body["code"]) == (413, "too-large"), answer
+
+
+@pytest.mark.parametrize("selector", ["%00", "'%00'", "kind%20%3D%20'%00'"])
+async def test_a_selector_that_mqtt_cannot_carry(tmp_path: Path, selector: str) -> None:
+    async with sited(tmp_path) as (_, web):
+        found = await web.ask("POST", f"/v1/services/bank/credit/poll?selector={selector}")
+        assert (found.status, found.body["code"]) == (400, "not-well-formed")
+
+
+@pytest.mark.parametrize("lease", ["\\ud800", "\\u00e9"])
+async def test_a_lease_that_no_answer_can_name(tmp_path: Path, lease: str) -> None:
+    async with sited(tmp_path) as (_, web):
+        found = await web.ask("POST", "/v1/leases", f'{{"acknowledge": ["{lease}"]}}'.encode())
+        assert (found.status, found.body["code"]) == (400, "not-well-formed")
+
+
+async def test_a_login_that_is_refused_while_the_next_one_comes_is_forgotten_alone() -> None:
+    """Else the next one is forgotten before it is there, and each request opens another connection to the broker."""
+    loop, made, refused = asyncio.get_running_loop(), [], []
+    second, going, errors = asyncio.Event(), asyncio.Event(), []
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    login = Login("alice", b"secret")
+
+    async def connect(_login: Login, address: str) -> Line:
+        made.append(address)
+        if address == "first":
+            refused.append(loop.create_task(desk.enter(login, "second")))  # its turn is before what follows the refusal
+            raise Denied("no")
+        second.set()
+        await going.wait()
+        raise Denied("no")
+
+    desk = Desk(connect, lambda: 0)
+    with pytest.raises(Denied):
+        await desk.enter(login, "first")
+    refused.append(loop.create_task(desk.enter(login, "third")))
+    await second.wait()
+    await asyncio.sleep(0)  # the third one comes
+    going.set()
+    answers = await asyncio.gather(*refused, return_exceptions=True)
+    assert [type(one) for one in answers] == [Denied, Denied]
+    await asyncio.sleep(0)
+    desk.close()
+    assert (made, errors) == (["first", "second"], [])
