@@ -54,7 +54,7 @@ SECONDS = {
     "pipeline/cluster/test_masters.py": 160,
     "faults/test_recipients.py": 45,
     "benchmarks/test_queue_peers.py": 40,
-    "simulation/queues/test_queues.py": 100,
+    "simulation/queues/test_queues.py": 45,
     "packaging/test_wheel.py": 40,
     "broker/queues/test_carry.py": 40,
     "faults/test_rolling_upgrade.py": 30,
