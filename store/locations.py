@@ -42,7 +42,12 @@ def store_at(address: str, durability: Durability = "fsync") -> Store:
         except ImportError as error:
             raise _not_installed(address, "postgresql") from error
         return PostgresqlStore(address, sync)
-    raise StoreError(Kind.OTHER, shown(address), f"no store has such an address: {_KINDS} is right")
+    raise no_such(address)
+
+
+def no_such(address: str) -> StoreError:
+    """The error for an address of no known form."""
+    return StoreError(Kind.OTHER, shown(address), f"no store has such an address: {_KINDS} is right")
 
 
 def scheme_of(address: str) -> str:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from ..base.process.files import sync_folder
 from .base import REMEDY, Kind, Store, StoreError
 from .folder import MARK, FolderLock, in_use
-from .locations import path_of, scheme_of, shown, store_at
+from .locations import no_such, path_of, scheme_of, shown, store_at
 from .records import Batch, Counts, StoredDelivery, StoredRun
 from .sqlite_check import check_log, log_of
 
@@ -73,8 +73,10 @@ def salvage(address: str, at_least: int = 0) -> Report:
     scheme = scheme_of(address)
     if scheme in SERVERS:
         return _salvage_schema(address, at_least)
-    if scheme not in FILES:
+    if scheme == "memory":
         raise StoreError(Kind.OTHER, shown(address), "keeps nothing: there is nothing to salvage")
+    if scheme not in FILES:
+        raise no_such(address)
     path = path_of(address)
     file = _file_of(address)
     lock = FolderLock(file.parent)

@@ -54,6 +54,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         (1, "no broker has used it yet", ["check", f"sqlite://{tmp_path}/none.db"]),
         (1, "there is nothing to salvage", ["salvage", f"sqlite://{tmp_path}/none.db"]),
         (1, "is right", ["check", "oracle://x"]),
+        (1, "is right", ["salvage", tmp_path / "store.db"]),
     ):
         done = run("store", *arguments)
         assert done.returncode == status, done
