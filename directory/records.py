@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..base.address import parse_address
-from ..base.recipients import wrong_name
+from ..base.clients import wrong_name
 from .storage import patterns, queries
 from .storage.errors import DirectoryError
 from .storage.patterns import matching, starred

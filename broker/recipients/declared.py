@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...base.recipients import wrong_name
+from ...base.clients import wrong_name
 from .settings import EVERYBODY, MOST_ALTERNATIVES, Application, Intervals, seconds_of, wrong_alternatives
 
 NAME, ALTERNATIVES, CONSENTS, PROBE = "mqmesh-recipient", "mqmesh-alternatives", "mqmesh-consents", "mqmesh-probe"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from ...base.clients import wrong_name
 from ...base.quoting import quoted
-from ...base.recipients import wrong_name
 from ..applications import Application as Registered
 from .directory import Answer
 from .settings import EVERYBODY, Application, Intervals, wrong_alternatives

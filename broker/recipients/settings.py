@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...base.recipients import wrong_name
+from ...base.clients import wrong_name
 from ...base.settings import Section
 from ...mqtt.errors import PeerError
 from ...mqtt.topics import check_filter, check_topic
