@@ -268,8 +268,8 @@ class Sessions:
             self._router.unsubscribe(session, topic_filter)
 
     def _forgotten(self, session: Session, filters: list[str]) -> Iterator[None]:
-        for topic_filter in filters:
-            self._router.unsubscribe(session, topic_filter)
+        while filters:  # each leaves the list, which else would hold what its account no longer pays for
+            self._router.unsubscribe(session, filters.pop())
             yield
         session.account.close()
         session.face = FACELESS

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+import tracemalloc
 from collections.abc import Iterator
 from unittest import mock
 
@@ -170,6 +171,30 @@ async def test_a_piece_of_many_packets_is_taken_in_slices_and_in_order() -> None
         assert [int(one.payload) for one in messages if one.payload != b"other"] == list(range(50))
         assert messages.index(next(one for one in messages if one.payload == b"other")) < 40
         await site.gone("many")
+
+
+def test_a_session_that_ends_gives_its_memory_back_as_the_ledger_says() -> None:
+    """Its filters go in turns. What its account no longer pays for is not kept until the last of them is removed."""
+
+    async def story() -> None:
+        broker = await started()
+        ledger, turns = broker.context.ledger, broker.context.turns
+        tracemalloc.start()
+        client = Wire(broker, 5).connect("c", *(Subscription(f"{number}/" + "x" * 15_000) for number in range(60)))
+        ticks = itertools.count()
+        turns.clock = lambda: next(ticks) * 0.6 * SLICE
+        try:
+            client.connection.connection_lost(None)
+            del client
+            held, memory = ledger.total, tracemalloc.get_traced_memory()[0]
+            while (paid := ledger.total) > held // 2:
+                await asyncio.sleep(0)
+            assert broker.site.router.subscriptions, "it went in turns"
+            assert memory - tracemalloc.get_traced_memory()[0] > 0.9 * (held - paid)
+        finally:
+            tracemalloc.stop()
+
+    run(story())
 
 
 @pytest.mark.parametrize("taken_over", [False, True])
