@@ -26,7 +26,7 @@ from ...mqtt.session import Delivery
 from ..journal.kinds import Kind
 from ..ledger import SESSIONS
 from ..routing.publication import Publication
-from ..routing.route import Entry
+from ..routing.route import Entry, Route
 from . import view
 from .announcing import RECORDS, Announcing, TakesApplications, TakesRecords
 from .asking import ADOPT, Asking
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from ..auth.guard import Guard
     from ..persistence.commits import Persistence
     from ..ports import Context, Posts
-    from ..routing.route import Route
     from ..routing.router import Router
     from ..routing.shared import ShareGroup
     from ..session.session import Session
@@ -123,7 +122,7 @@ class Recipients:
         router.addressed = self._addressed
         sessions.keeps = self.clients.keeps
         sessions.outlives = self.clients.outlives
-        sessions.stamps = self._stamp_will
+        sessions.stamps, sessions.enters = self._stamp_will, self._enter_will
 
     # ---- the start
 
@@ -317,21 +316,35 @@ class Recipients:
         assert name is not None
         assert connection is not None
         found = self.stamp(run, connection.client_id, connection.user, connection.listener)
+        way = self._way(name, run, route)
+        if isinstance(way, Route):
+            return found, way
+        if way[0] == Reason.TOPIC_NAME_INVALID:
+            self.context.counters.dropped += run.count
+        publication.refuse(run.count, *way)
+        return None
+
+    def _enter_will(self, run: Run, route: Route) -> Route | None:
+        """The route of a will for a recipient, as `enter` has it; None: nobody takes it, which only the log can say."""
+        name = self.name_in(route.topic)
+        way = route if name is None else self._way(name, run, route)
+        if isinstance(way, Route):
+            return way
+        log.warning("event=will-refused topic=%s text=%s", quoted(route.topic), way[1])
+        return None
+
+    def _way(self, name: str, run: Run, route: Route) -> Route | tuple[int, str]:
+        """The route of messages for a recipient; else why they are refused: a reason code, and words."""
         if self.record(name) is not None:
-            return found, route
+            return route
         if self.directory is not None:
             waits = self.asking.ask(name)
             if self.record(name) is not None:
-                return found, self.router.routes.get(run.topic) or self.router.route(run.topic)
+                return self.router.routes.get(run.topic) or self.router.route(run.topic)
             if waits:
                 waiting = self.asking.wait(name, route.topic, run.count)
-                if waiting is not None:
-                    return found, waiting
-                publication.refuse(run.count, Reason.QUOTA_EXCEEDED, "too many messages wait for an answer of the directory")
-                return None
-        self.context.counters.dropped += run.count
-        publication.refuse(run.count, Reason.TOPIC_NAME_INVALID, f"no application is registered as {name}")
-        return None
+                return waiting or (Reason.QUOTA_EXCEEDED, "too many messages wait for an answer of the directory")
+        return Reason.TOPIC_NAME_INVALID, f"no application is registered as {name}"
 
     def stamp(self, run: Run, client_id: str, user: str | None, listener: str) -> Run:
         """Messages for a recipient as they leave their origin. client_id, user, listener: of their publisher."""

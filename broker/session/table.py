@@ -45,7 +45,7 @@ class Sessions:
     ended: called with each session that has ended.
     parted: called with each session whose client has left it for good: it ends, or goes on under another name.
     keeps: whether the store keeps a client's session though it ends with its connection; None: it does for nobody.
-    stamps: a client's will as it goes out; None: as it is.
+    stamps: a client's will as it goes out; None: as it is. enters: the route of a will for a recipient; None of it: nobody takes it.
     outlives: the name under which what a session has goes on when it ends; None: it ends.
     """
 
@@ -60,6 +60,7 @@ class Sessions:
         self.parted: Callable[[Session], None] | None = None
         self.keeps: Callable[[str], bool] | None = None
         self.stamps: Callable[[Session, Run], Run] | None = None
+        self.enters: Callable[[Run, Route], Route | None] | None = None
         self.outlives: Callable[[Session], str | None] | None = None
         self._sessions: dict[str, Session] = {}
         self._removed = 0  # entries of it so far
@@ -365,8 +366,9 @@ class Sessions:
 
     def _publish_will(self, run: Run, account: Account | None = None) -> bool:
         """One batch with what says that it is published. account: of its session. False: there is no room."""
-        route = self._router.routes.get(run.topic) or self._router.route(run.topic)
-        if not (route.writable or route.queue):
+        found = self._router.routes.get(run.topic) or self._router.route(run.topic)
+        route = found if self.enters is None else self.enters(run, found)
+        if route is None or not (route.writable or route.queue):
             self._context.counters.dropped += 1
             return True
         return self._accept(run, route, account)

@@ -10,6 +10,7 @@ from mqmesh.broker.applications import Application as Registered
 from mqmesh.broker.applications import Lookup
 from mqmesh.broker.recipients.registered import application_of, registered_of
 from mqmesh.broker.recipients.settings import Application, Intervals
+from mqmesh.mqtt.packets import Will
 from support.broker_site import Site
 
 from .test_recipients import application, served, site, state
@@ -98,18 +99,35 @@ async def test_f15_a_name_that_the_directory_knows_is_no_unknown_one() -> None:
         assert (await client.messages(1))[0].payload == b"1"
 
 
-async def test_f15_a_name_that_cannot_be_looked_up_waits() -> None:
+@pytest.mark.parametrize("will", [False, True])
+async def test_f15_a_name_that_cannot_be_looked_up_waits(will: bool) -> None:
     book = Book()
     book.away = True
     async with with_directory(book) as at:
-        sender = await at.client("shop")
-        assert await sender.publish("app/orders/new", b"1", 1) == 0
+        if will:
+            sender = await at.client("shop", will=Will("app/orders/new", b"1", 1))
+            await sender.cut()
+            await at.gone("shop")
+        else:
+            sender = await at.client("shop")
+            assert await sender.publish("app/orders/new", b"1", 1) == 0
         book.away = False
         book.records["orders"] = Registered("orders", "site0")
         book.changed()
         await at.later(1)
         orders = await served(at, "orders")
         assert (await orders.messages(1))[0].payload == b"1"
+
+
+@pytest.mark.parametrize("directory", [False, True])
+async def test_a_will_for_an_unknown_name_is_named_in_the_log(directory: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Its client is not there to be refused."""
+    async with with_directory(Book()) if directory else site() as at:
+        sender = await at.client("shop", will=Will("app/orders/new", b"1", 1))
+        await sender.cut()
+        await at.gone("shop")
+        assert "event=will-refused topic=app/orders/new text=no application is registered as orders" in caplog.messages
+        assert at.broker.context.counters.dropped == 1
 
 
 async def test_the_home_of_a_record_without_a_broker_is_where_its_client_is() -> None:
