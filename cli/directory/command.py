@@ -20,7 +20,6 @@ from ...base.plural import counted
 from ...base.settings import ConfigError
 from ...base.standing import StandingFile
 from ...directory.client import Client, ClientError
-from ...mesh.topology.topology import load
 from ..logs import start_logging
 from ..output import FAILED, WRONG_USE, command_group, fail, note
 from .database import opened_store
@@ -220,6 +219,8 @@ def import_(
     account: AccountName = None,
 ) -> None:
     """Register the mesh of a topology file and its brokers, all or none. Existing records are replaced, others stay."""
+    from ...mesh.topology.topology import load
+
     try:
         topology = load(file)
     except ConfigError as error:

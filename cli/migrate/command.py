@@ -18,7 +18,6 @@ from ...base.plural import counted
 from ...base.process.files import replace_file
 from ...base.settings import ConfigError
 from ...broker.config import load, of_topology
-from ...mesh.topology.topology import load as load_topology
 from ..fleet.broker_file import tables_text
 from ..output import FAILED, WRONG_USE, fail, note
 from ..tables import titled_table
@@ -192,6 +191,8 @@ def _check(name: str, text: str, remarks: Remarks) -> None:
         file.write_text(text)
         try:
             if name == TOPOLOGY:
+                from ...mesh.topology.topology import load as load_topology
+
                 topology = load_topology(file)
                 for one in topology.brokers:
                     of_topology(topology, one.name)

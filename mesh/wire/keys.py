@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 if TYPE_CHECKING:
     from ...base.settings import Section
@@ -41,7 +40,7 @@ class Signer:
     def __init__(self, secret: bytes, lasting: bool = True) -> None:
         """secret: 32 bytes. Raises ValueError for another length."""
         self._private = Ed25519PrivateKey.from_private_bytes(secret)
-        self.public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public = self._private.public_key().public_bytes_raw()
         self.lasting = lasting
 
     def sign(self, statement: bytes) -> bytes:
