@@ -9,7 +9,6 @@ the sender. Each delivery on this way is a hop, with an identifier of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -36,7 +35,7 @@ class State(StrEnum):
         return self is not State.OUT and self is not State.BACK
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One delivery that a route foresees.
 
     to: the service, with its arguments and the parts that it may see.
@@ -59,7 +58,7 @@ class Step(msgspec.Struct, frozen=True):
     revision: int = 0
 
 
-class Hop(msgspec.Struct, gc=False):
+class Hop(msgspec.Struct, array_like=True, gc=False):
     """One delivery. given, ended: milliseconds since 1970; 0: not yet. acknowledged: the service has said that it has it.
 
     kind: of the message. size: bytes of its parts, as the service sees them.
@@ -79,8 +78,7 @@ class Hop(msgspec.Struct, gc=False):
     works: bool = False
 
 
-@dataclass(slots=True)
-class Branch:
+class Branch(msgspec.Struct, gc=False):
     """The way to one recipient and back.
 
     out: its steps, the last of which is the recipient. back: those of the way back, without the sender. at: index of the step whose service
@@ -94,7 +92,7 @@ class Branch:
     back: tuple[Step, ...] = ()
     state: State = State.OUT
     at: int = 0
-    hops: list[Hop] = field(default_factory=list)
+    hops: list[Hop] = msgspec.field(default_factory=list)
     message: Message | None = None
     code: str = ""
     reason: str = ""
@@ -118,8 +116,7 @@ class Branch:
         return self.hops[-1]
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct, gc=False):
     """A request or a notification, and all that followed. header: as it was posted, without identifiers. ended: 0 while it is open.
 
     identifiers: what services call its messages by: service, name and value of each.
@@ -135,12 +132,13 @@ class Call:
     branches: list[Branch]
     ended: int = 0
     identifiers: tuple[tuple[str, str, str], ...] = ()
-    services: set[str] = field(init=False)
     size: int = 0
     packed: msgspec.Raw | None = None
+    services: set[str] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.services = {self.header.sender} | {hop.service for hop in self.hops()}
+        self.services.add(self.header.sender)
+        self.services.update([hop.service for hop in self.hops()])
 
     @property
     def request(self) -> bool:
@@ -240,10 +238,7 @@ def pack(call: Call) -> bytes:
             [_packed(one) for one in branch.back],
             branch.state,
             branch.at,
-            [
-                [one.id, one.service, one.given, one.ended, one.acknowledged, one.kind, one.size, one.received, one.sent]
-                for one in branch.hops
-            ],
+            branch.hops,
             None if branch.message is None else pack_message(branch.message),
             branch.code,
             branch.reason,

@@ -72,7 +72,7 @@ TOO_LATE: dict[State, tuple[Code, str]] = {
 }
 
 
-class Deliver(Struct, frozen=True):
+class Deliver(Struct, frozen=True, gc=False):
     """Put a message into the inbox of a service. expires: when it is of no use there any more; None: never."""
 
     service: str
@@ -80,7 +80,7 @@ class Deliver(Struct, frozen=True):
     expires: int | None = None
 
 
-class Save(Struct, frozen=True):
+class Save(Struct, frozen=True, gc=False):
     """Keep what is known of a call; None: it is forgotten."""
 
     call: str
@@ -91,7 +91,7 @@ Action = Deliver | Save
 Identified = tuple[tuple[str, str, str], ...]  # service, name, value
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """The answer to a post that is not refused. came: for a cancel, how far the call came."""
 
     session: str

@@ -43,7 +43,7 @@ PROTOCOLS = ("mqtt-5", "mqtt-3", "http")
 NEW = (Kind.REQUEST, Kind.NOTIFICATION)  # begin a call; the others refer to one
 
 
-class Declaration(Struct, frozen=True):
+class Declaration(Struct, frozen=True, gc=False):
     """A service that a header names, with the arguments for it (l. 48, 120).
 
     service: organisation/name.
@@ -62,7 +62,7 @@ class Access(Struct, frozen=True):
     change: frozenset[str] | None = None
 
 
-class Header(Struct, frozen=True):
+class Header(Struct, frozen=True, gc=False):
     """What the interchange goes by. Times are milliseconds since 1970-01-01 UTC.
 
     sender: organisation/name of the service that posts; proved by the face, never believed.
@@ -118,7 +118,7 @@ class Header(Struct, frozen=True):
         return made
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, gc=False):
     """The body or an attachment: any bytes (l. 76, 116). content_type: as MIME has it; empty: not said."""
 
     data: bytes
@@ -126,7 +126,7 @@ class Part(Struct, frozen=True):
     name: str = BODY
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """A message of the interchange.
 
     has: what the connection of its post had: `tls`, `password`, `certificate` (l. 84, 90), and which of `PROTOCOLS` it spoke (l. 250).
