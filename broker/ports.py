@@ -459,8 +459,10 @@ class Posts(Protocol):
         must: bool = False,
         room: Callable[[], None] | None = None,
         expiry: int | None = None,
+        together: bool = False,
     ) -> bool:
-        """Post to brokers, bit n for broker n. False: no room; `room` is called when there is some. Raises UsageError."""
+        """Post to brokers, bit n for broker n. False: no room; `room` is called when there is some. together: with those of this piece of
+        work that follow and are alike. Raises UsageError."""
 
     def register(self, kind: str, handler: Any, ahead: bool = False) -> None:
         """Have posts of a kind handled."""

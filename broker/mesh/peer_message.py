@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ...mesh.node.actions import PeerMessage, Returned, Verdict
 from ...mesh.wire.envelope import peer_message_kind
+from ...mesh.wire.visited import numbers
+from ...mqtt.errors import UsageError
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
     from ..ports import Context
 
 log = logging.getLogger("mqmesh.mesh")
+
+MOST_TOGETHER = 65_536  # bytes of posts after which those that go together are sent
 
 
 class Handler(Protocol):
@@ -43,11 +48,15 @@ class Handler(Protocol):
 class PeerMessages:
     """The posts of one broker. received, sent, returned counts are in `counts`."""
 
-    def __init__(self, context: Context, node: Node, saved: Callable[[], None]) -> None:
-        """saved: writes what the node was told into the open batch of the store."""
+    def __init__(self, context: Context, node: Node, saved: Callable[[], None], gathers: Callable[[], None]) -> None:
+        """saved: writes what the node was told into the open batch of the store. gathers: has `write_state` called before its commit."""
         self._context = context
         self._node = node
-        self._saved = saved
+        self._saved, self._gathers = saved, gathers
+        self._gathered: list[bytes] = []  # posts that go together
+        self._alike: tuple[int, str, int | None, int] = (0, "", None, 0)  # of these: brokers, kind, expiry, length
+        self._size = 0  # of these, in bytes
+        self._tight = False  # those of last time found no room, and were taken all the same
         self._handlers: dict[str, Handler] = {}
         self._ahead: set[str] = set()
         self._waiting: dict[str, Callable[[], None]] = {}  # kind -> whom to tell that there is room
@@ -75,20 +84,56 @@ class PeerMessages:
         must: bool = False,
         room: Callable[[], None] | None = None,
         expiry: int | None = None,
+        together: bool = False,
     ) -> bool:
         """Post to brokers (a set, bit n: broker n), known here (`Node.known`), not this one.
 
         False: custody is full, nothing was done; `room`, if given, is called once when there is room again (the last one of a
         kind counts). must: take it all the same; the caller bounds how much of that there is. expiry: seconds after which it is given
-        back. Raises UsageError for unknown brokers.
+        back. together: with those of this piece of work that follow, as far as they are alike: custody, the store and receipts are one for
+        all. Other posts do not overtake it, messages of clients may. Raises UsageError for unknown brokers.
         """
+        alike = (brokers, kind, expiry, len(body))
+        if self._gathered and not (together and alike == self._alike):
+            self.write_state()
+        if together and not self._tight and (self._gathered or (brokers and not brokers & ~self._node.known())):
+            if not self._gathered:
+                self._alike, self._size = alike, 0
+                self._gathers()
+            self._gathered.append(body)
+            self._size += len(body)
+            if self._size > MOST_TOGETHER:
+                self.write_state()
+            return True
         if self._node.send_to_brokers(brokers, kind, body, self._context.now, must, expiry) is not Verdict.TAKEN:
             if room is not None:
                 self._waiting[kind] = room
             return False
-        self.counts["sent"] += brokers.bit_count()
-        self._saved()
+        self._tight = self._tight and must
+        self._sent(brokers, 1)
         return True
+
+    def write_state(self) -> None:
+        """Send what goes together. It was taken: without room in custody it goes all the same, and the next ones are refused."""
+        bodies, self._gathered = self._gathered, []
+        if not bodies:
+            return
+        brokers, kind, expiry, _ = self._alike
+        send = partial(self._node.send_to_brokers, brokers, kind, bodies[0], self._context.now, expiry=expiry, more=bodies[1:])
+        try:
+            self._tight = send() is not Verdict.TAKEN
+            if self._tight:
+                send(must=True)
+        except UsageError:  # one of them was given up in this moment
+            for body in bodies:
+                for number in numbers(brokers):
+                    self._handlers[kind].returned(number, body, "absent")
+            return
+        self._sent(brokers, len(bodies))
+
+    def _sent(self, brokers: int, count: int) -> None:
+        self.counts["sent"] += count * brokers.bit_count()
+        self._saved()
 
     # What the shell tells
 

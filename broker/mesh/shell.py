@@ -144,7 +144,7 @@ class MeshShell:
         self.starting = settings.start_waits > 0 and not self.fenced  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
         self._start_timer: asyncio.TimerHandle | None = None
-        self.peer_messages = PeerMessages(context, self.node, self.saved)
+        self.peer_messages = PeerMessages(context, self.node, self.saved, self._gathers)
         self.roaming: Roaming | None = None
         self.recipients: Watched | None = None
         self.queues: Sites | None = None
@@ -461,6 +461,11 @@ class MeshShell:
             return False
         return self.roaming is None or not self.roaming.moving
 
+    def _gathers(self) -> None:
+        """Posts wait for the end of this piece of work: they belong into the open batch."""
+        if self.persistence is not None:
+            self.persistence.dirty[self.peer_messages] = None
+
     def saved(self) -> None:
         """What the node was just told belongs into the open batch."""
         if self.custody is not None:
@@ -484,7 +489,10 @@ class MeshShell:
 
     def drain(self) -> None:
         """Carry out what the node decided since the last call, and write to the links."""
-        if self._draining or not self.node.stirred:
+        if self._draining:
+            return
+        self.peer_messages.write_state()
+        if not self.node.stirred:
             return
         self._draining = True
         touched: set[LinkProtocol] = set()
@@ -503,6 +511,7 @@ class MeshShell:
                     elif (link := links.get(action.link)) is not None:
                         link.send(action.data, action.urgent)
                         touched.add(link)
+                self.peer_messages.write_state()  # what their handlers post
         finally:
             self._draining = False
         if self.custody is not None:

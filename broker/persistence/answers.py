@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,13 @@ class Answer:
         self.data = data
         self.ticket = ticket
         self.runs = runs
+
+
+class Dirty(Protocol):
+    """Has something that belongs into the open batch, and is written at the end of the piece of work."""
+
+    def write_state(self) -> None:
+        """Write it."""
 
 
 class Unwritten(NamedTuple):

@@ -41,7 +41,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.packets import Subscription
 from ...store import Store, StoreError, Writer
 from ...store.records import StoredRun
-from .answers import NEVER, Answer, Unwritten
+from .answers import NEVER, Answer, Dirty, Unwritten
 from .codec import pack, retained_value, run_of, stored_run, subscription_key, subscription_value, will_value
 from .maintenance import Maintenance
 from .quota import StoreQuota, passes
@@ -72,7 +72,7 @@ class Persistence:
     closed: messages that need the store are refused or not read now, because it is stuck or its quota is reached.
     stuck: the store fails, or too many bytes wait for it.
     quota: the limits of what the store may keep.
-    dirty: sessions whose identifiers have to be written.
+    dirty: sessions whose identifiers have to be written, and posts to other brokers that go together.
     moving: messages pass from one session to another now, so they are not settled when the first session drops them.
     """
 
@@ -90,7 +90,7 @@ class Persistence:
         self.closed = False
         self.stuck = False
         self.moving = False
-        self.dirty: dict[StoredSession, None] = {}
+        self.dirty: dict[Dirty, None] = {}
         self.commits = 0
         loop = context.loop
         context.unsaved = self._unsaved
@@ -223,8 +223,8 @@ class Persistence:
     def flush(self) -> None:
         """The end of a piece of work: what was changed is a group; let go of what need not wait. `begin_commit` follows."""
         if self.dirty:
-            for session in self.dirty:
-                session.write_state()
+            for one in self.dirty:
+                one.write_state()
             self.dirty.clear()
         self._last_run = None
         if self._ready or self._holding or self._callbacks:

@@ -132,7 +132,7 @@ class Publishers:
         """
         if name not in self._settings.rules:
             self._check_home(name)
-            self._sites.send(name, publisher, "", block, expiry, [payload])
+            self._sites.send(name, publisher, "", block, expiry, [payload], together=True)
             return
         queue = self._store.queues[name]
         if self._answers.persistence is not None and self._answers.persistence.closed:

@@ -129,7 +129,7 @@ class Homes:
     def _send(self, home: int, kind: str, body: list[Any], must: bool = False) -> None:
         """Raises Refusal."""
         try:
-            if self._posts.send(1 << home, kind, msgpack.packb(body), must=must):
+            if self._posts.send(1 << home, kind, msgpack.packb(body), must=must, together=True):
                 return
         except UsageError:
             raise Refusal(Code.UNAVAILABLE, f"its home is broker {home}, which is not known here") from None

@@ -442,22 +442,23 @@ class Node:
             core.stirred = True
         return sends
 
-    def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None) -> Verdict:
+    def send_to_brokers(
+        self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None, more: Sequence[bytes] = ()
+    ) -> Verdict:
         """Send a message to other brokers themselves: each gets it once, as a `PeerMessage`, in order with all else from here.
 
-        It is in custody as a QoS 2 message is: stored before it goes, kept until each of them has committed it, through route
-        changes, partitions and restarts, and `Returned` when one of them is given up. brokers: numbers as a set (bit n: broker n),
-        others than this one, known here, reachable or not (`known`). kind: what handles it there; letters, digits, '-', '/'. must: take it
-        though custody is full; the caller bounds how much of that there is. expiry: seconds after which it is returned instead. Raises
-        UsageError for brokers that are not known, ValueError for a body that no frame can hold.
+        It is in custody as a QoS 2 message is: stored before it goes, kept until each of them has committed it, through route changes and
+        restarts, and `Returned` when one of them is given up. brokers: numbers as a set (bit n: broker n), others than this one, known
+        here, reachable or not (`known`). kind: what handles it there; letters, digits, '-', '/'. must: take it though custody is full; the
+        caller bounds how much of that there is. expiry: seconds after which it is returned instead. more: messages of the same length that
+        follow it. Raises UsageError for brokers that are not known, ValueError for a body that no frame can hold.
         """
-        core = self._core
-        core.enter(now)
-        self._members.refresh()
+        self._core.enter(now)
         strangers = brokers & ~self.known()
         if strangers or not brokers:
             raise UsageError(f"post to brokers {list(numbers(brokers))}: not known here are {list(numbers(strangers))}")
-        return self._origin.send_to_brokers(brokers, Run(PEER_TOPICS + kind.encode(), 2, False, [body], expiry=expiry, received=now), must)
+        run = Run(PEER_TOPICS + kind.encode(), 2, False, [body, *more], expiry=expiry, received=now)
+        return self._origin.send_to_brokers(brokers, run, must)
 
     def position(self) -> tuple[int, int]:
         """Where this broker is as an origin of QoS 1 and 2 and of posts: the position of the last one, (epoch, sequence)."""

@@ -432,11 +432,14 @@ class Site:
             promised()
 
     def post(self, brokers: int, body: bytes) -> None:
-        """Post to brokers; whether it was taken is in the ledger. A body that begins with "ask" is answered by each with one."""
+        """Post to brokers two that go together; whether they were taken is in the ledger. A body that begins with "ask" is answered by each
+        with one."""
         node = self.node
         assert node is not None
-        if node.send_to_brokers(brokers, "test/ask", body, self.world.clock.now) is Verdict.TAKEN:
-            self.posted(brokers, body)
+        first, second = body + b"-", body + b"+"
+        if node.send_to_brokers(brokers, "test/ask", first, self.world.clock.now, more=[second]) is Verdict.TAKEN:
+            self.posted(brokers, first)
+            self.posted(brokers, second)
         else:
             self.blocked = True
         self.flush()

@@ -363,8 +363,10 @@ class Sites:
         block = properties.without_expiry if properties is not None else b""
         self.send(name, publisher, user, block, run.expiry, [bytes(payload) for payload in run.payloads])
 
-    def send(self, name: str, publisher: str, user: str, block: bytes, expiry: int | None, payloads: list[bytes]) -> None:
-        """The same of payloads. block: their encoded properties without expiry. expiry: in seconds."""
+    def send(
+        self, name: str, publisher: str, user: str, block: bytes, expiry: int | None, payloads: list[bytes], together: bool = False
+    ) -> None:
+        """The same of payloads. block: their encoded properties without expiry. expiry: in seconds. together: see `Posts.send`."""
         home = self.homes.home(name)
         if home is None or self.posts is None:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {name!r}")
@@ -379,7 +381,7 @@ class Sites:
             persistence.need_commit()
         post = wire.PutPost(self.parcels.next(), name, publisher, user, block, expiry, payloads)
         try:
-            taken = self.posts.send(1 << home, wire.PUT, wire.encode(post), expiry=expiry)
+            taken = self.posts.send(1 << home, wire.PUT, wire.encode(post), expiry=expiry, together=together)
         except UsageError as error:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"the home of queue {name!r} is gone: {error}") from None
         if not taken:

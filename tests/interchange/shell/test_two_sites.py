@@ -251,6 +251,24 @@ async def test_http_at_either_site(tmp_path: Path) -> None:
         assert (response["body"], response["call"]) == ("!", told.body["call"])
 
 
+async def test_requests_that_went_together_outlast_a_restart_and_come_in_order(tmp_path: Path) -> None:
+    async with TwoSites(tmp_path) as sites:
+        shop = Service(await sites.sites["porto"].client("shop"), "shop/orders")
+        await sites.stop("lyon")
+        bodies = [b"%02d" % number for number in range(20)]
+        said = {Property.USER_PROPERTY: [("kind", "request"), ("sender", "shop/orders"), ("recipient", "bank/credit")]}
+        shop.client.send(*[Publish(POST, body, 1, packet_id=shop.client.next_id(), properties=said) for body in bodies])
+        for _ in bodies:
+            assert (await shop.client.expect(Puback)).reason < 0x80
+        await sites.stop("porto")
+        await sites.start("porto")
+        await sites.start("lyon")
+        await sites.met()
+        bank = await sites.at("lyon", "bank/credit")
+        assert [(await bank.take())[0] for _ in bodies] == bodies
+        await bank.client.nothing()
+
+
 async def test_a_home_tells_only_who_would_hear_it(tmp_path: Path) -> None:
     """A responder as MQTT 5 describes it has no Response Topic, and listens to no answers."""
     async with TwoSites(tmp_path) as sites:

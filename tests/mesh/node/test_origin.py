@@ -67,6 +67,18 @@ def test_one_token_for_posts_that_came_as_one_run() -> None:
     assert net.nodes[1].custody() == (0, 0)
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_posts_that_go_together_are_one_run_in_custody(durable: bool) -> None:
+    net = line(durable=durable)
+    node = net.nodes[1]
+    node.send_to_brokers(1 << 3, "k", b"0", net.now, more=[b"1", b"2"])
+    assert (node.custody()[0], node.custody_in_memory()[2]) == (3, 1)
+    net.save(1)
+    net.settle()
+    assert bodies(net, 3) == [b"0", b"1", b"2"]
+    assert node.custody() == (0, 0)
+
+
 def test_a_post_for_a_broker_out_of_reach_waits() -> None:
     net = line(durable=True)
     link = next(link for (number, link) in net.ends if number == 3)
