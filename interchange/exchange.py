@@ -438,7 +438,7 @@ class Exchange:
         self._deliver(hop, sent, max(call.expires, now + DEFAULT_EXPIRY))
 
     def _deliver(self, hop: Hop, sent: Message, expires: int) -> None:
-        hop.kind, hop.size = sent.header.kind.value, sum(len(part.data) for part in (sent.body, *sent.attachments))
+        hop.kind, hop.size = sent.header.kind.value, sent.size
         self._actions.append(Deliver(hop.service, sent, expires))
 
     def _hop(self, call: Call, branch: Branch, service: str, fresh: list[str], now: int, received: str = "") -> Hop:

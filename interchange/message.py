@@ -145,6 +145,11 @@ class Message(Struct, frozen=True, gc=False):
                 return one
         return ""
 
+    @property
+    def size(self) -> int:
+        """Bytes of all its parts."""
+        return len(self.body.data) + sum([len(one.data) for one in self.attachments])
+
     def part(self, name: str) -> Part | None:
         if name == BODY:
             return self.body

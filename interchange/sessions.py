@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 
 class Sessions:
     """The sessions of the calls that one home knows."""
 
     def __init__(self) -> None:
-        self._calls: Counter[tuple[str, str]] = Counter()  # service and session -> calls in which it takes part
-        self._work: dict[str, Counter[str]] = {}  # service -> session -> messages that it has and has not answered
+        self._calls: dict[tuple[str, str], int] = {}  # service and session -> calls in which it takes part
+        self._work: dict[str, dict[str, int]] = {}  # service -> session -> messages that it has and has not answered
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
@@ -18,7 +16,7 @@ class Sessions:
 
     def joined(self, service: str, session: str) -> None:
         """A service takes part in one more call of a session."""
-        self._calls[service, session] += 1
+        self._calls[service, session] = self._calls.get((service, session), 0) + 1
 
     def left(self, service: str, session: str) -> None:
         """A call of a session, in which a service took part, is forgotten."""
@@ -32,7 +30,8 @@ class Sessions:
 
     def begins(self, service: str, session: str) -> None:
         """A service has one more message to work on."""
-        self._work.setdefault(service, Counter())[session] += 1
+        work = self._work.setdefault(service, {})
+        work[session] = work.get(session, 0) + 1
 
     def ends(self, service: str, session: str) -> None:
         """It has one less."""

@@ -36,7 +36,7 @@ MOST_SAID = 1000  # characters of why a post was refused
 
 def posted(journal: Recorder, message: Message, verdict: Verdict, owner: str) -> None:
     """A post is taken. owner: of its sender."""
-    size = _size(message)
+    size = message.size
     values: dict[str, Any] = {"client": message.header.sender, "user": owner, "topic": POST, "reason": message.header.kind.value}
     values |= {"call": identifier_number(verdict.call), "session": identifier_number(verdict.session), "value": int(Invoked.POSTED)}
     journal.event(Kind.INVOKED, **values, size=size, bytes=size, published=_begun(verdict.call))
@@ -44,7 +44,7 @@ def posted(journal: Recorder, message: Message, verdict: Verdict, owner: str) ->
 
 def delivered(journal: Recorder, one: Deliver, owner: str) -> None:
     """A message goes to a service. owner: of its sender."""
-    header, size = one.message.header, _size(one.message)
+    header, size = one.message.header, one.message.size
     values: dict[str, Any] = {"client": header.sender, "user": owner, "recipient": one.service, "topic": INBOX + one.service}
     values |= {"call": identifier_number(header.call), "session": identifier_number(header.session), "hop": identifier_number(header.hop)}
     values |= {"reason": header.kind.value, "published": _begun(header.call), "value": int(Invoked.DELIVERED)}
@@ -63,10 +63,6 @@ def refused(journal: Recorder, connection: Connection, refusal: Refusal, size: i
     values: dict[str, Any] = {"topic": POST, "client": connection.client_id, "user": connection.user or "", "reason": refusal.code.value}
     values |= {"size": size, "bytes": size, "qos": 1, "version_in": connection.version, "protocol_in": way_of(connection) >> 4}
     journal.event(Kind.REFUSED, **values, detail={"text": refusal.what[:MOST_SAID]})
-
-
-def _size(message: Message) -> int:
-    return len(message.body.data) + sum(len(part.data) for part in message.attachments)
 
 
 def _begun(call: str) -> int:
