@@ -122,7 +122,7 @@ class Incoming:
         router = self.shell.router
         # what has a token comes again unless its window is kept
         publication = Publication(commit=self._next_commit if self.shell.custody is not None and action.token is not None else 0)
-        if self._has_to_wait(action, publication):
+        if publication.commit and self._has_to_wait(action):
             self.waiting.setdefault(action.origin, deque()).appendleft(action)
             return
         if publication.commit and run.qos == 2 and self.shell.custody is not None:
@@ -135,7 +135,8 @@ class Incoming:
             route = router.routes.get(run.topic) or router.route(run.topic)
             told = self.shell.retained.came(run.topic, action.key) if action.key else None
             self._hand_over(run, route, publication, told or (), len(picks), wide)
-            self._put(run, route, action.origin)
+            if route.shares:
+                self._put(run, route, action.origin)
         elif run.mark is not None and self.shell.context.journal is not None:
             self.shell.context.journal.received(run, len(picks))
         if action.stored:
@@ -155,10 +156,10 @@ class Incoming:
         else:
             self.carried_out(action.origin, action.token)
 
-    def _has_to_wait(self, action: actions.Deliver, publication: Publication) -> bool:
-        """Whether very many get it, and other deliveries that belong into one commit are under way."""
+    def _has_to_wait(self, action: actions.Deliver) -> bool:
+        """Whether very many get what belongs into one commit, and other such deliveries are under way."""
         shell, router = self.shell, self.shell.router
-        if not publication.commit or shell.persistence is None or shell.roaming is not None or not shell.persistence.busy():
+        if shell.persistence is None or shell.roaming is not None or not shell.persistence.busy():
             return False
         topics = (action.run.topic,) if action.run.uniform else action.run.topics
         return any(_is_wide(router.routes.get(topic) or router.route(topic), action.run.qos) for topic in topics)

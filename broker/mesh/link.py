@@ -222,7 +222,7 @@ class LinkProtocol(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         try:
-            self.shell.node.receive(self.id, data, self.shell.now())
+            self.shell.node.receive(self.id, data, self.shell.context.now)
         except PeerError as error:
             self.close(error.reason, error.text)
         except Exception:

@@ -498,12 +498,14 @@ class MeshShell:
         touched: set[LinkProtocol] = set()
         links, incoming, node = self.links, self.incoming, self.node
         more = True  # whether the node may have decided more meanwhile: what is only sent changes nothing
+        unsettled = False
         try:
-            while more and node.stirred and (todo := node.take()):
+            while more:
                 more = False
+                unsettled = unsettled or node.unsettled
                 if self.roaming is not None:
                     self.roaming.busy()
-                for action in todo:
+                for action in node.take():
                     if type(action) is not actions.Send:
                         if not ((incoming.store_full or incoming.waiting) and isinstance(action, KEPT) and incoming.waits(action)):
                             self.carry_out(action)
@@ -519,7 +521,8 @@ class MeshShell:
         self._returned.say()
         for link in touched:
             link.flush()
-        self._set_timer()
+        if unsettled:
+            self._set_timer()
 
     def carry_out(self, action: actions.Action) -> None:
         """Anything but `Send`."""

@@ -9,7 +9,7 @@ from ...mqtt import packets
 from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
-from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, Sent
+from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
 from ..mesh.receipts import wish_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def acknowledged(connection: ClientConnection, kind: int, first: int, count: int
     assert session is not None
     connection.context.counters.packets_received += count
     if kind == 0x40:
-        session.outbound.acknowledge(Sent.PUBLISHED_1.value, first, count)
+        session.outbound.acknowledge(1, first, count)
     elif kind == 0x70:
         session.outbound.complete(first, count)
     elif kind == 0x50:

@@ -75,6 +75,7 @@ class Dispatch:
         core, tree, zones = self._core, self._tree, self._zones
         if not tree.wanted():
             return
+        core.stirred = True
         for d in self.custody.destinations.values():
             self._leave(d)
         tree.announce()
@@ -126,6 +127,7 @@ class Dispatch:
     def admit(self, run: Batch, mask: int, frees: bool = False) -> tuple[Admission, int]:
         """Whether a run may be taken for these destinations, and for which of them; the policy at the bound of others is carried out."""
         core = self._core
+        core.stirred = True
         answer, left, drops = self.custody.admit(run, size_of(run), mask, core.now, core.wall_ms, frees)
         if answer is not Admission.TAKEN:
             self.pager.stir()
@@ -155,6 +157,7 @@ class Dispatch:
         self._sequence += entry.count
         self.custody.put(entry)
         self._enqueue(entry)
+        self._core.stirred = self._core.stirred or self.wants_flush
 
     def accept_one(self, mask: int, run: Batch, time: int) -> int:
         """`accept` for one plain message of QoS 1 whose frames its caller sends, as each destination may have it now: its sequence.
@@ -250,6 +253,7 @@ class Dispatch:
 
     def watch(self, behind: Position, count: int) -> Watch | None:
         """See `Node.watch`."""
+        self._core.stirred = True  # it may be over already
         entries: list[Entry] = []
         for entry in reversed(self.custody.entries.values()):
             if (entry.epoch, entry.first) <= behind:
@@ -286,7 +290,7 @@ class Dispatch:
         if max(receipt.committed, receipt.seen) > self.position:
             return False
         self._take_receipt(d, receipt)
-        core.stirred = core.stirred or bool(core.actions) or self.wants_flush or custody.refuses
+        core.stirred = core.stirred or self.wants_flush or custody.refuses
         return True
 
     def _take_joins(self) -> None:

@@ -442,6 +442,7 @@ class Membership:
         news = states.changes()
         if news is None:
             return
+        core.stirred = True
         self._conflicts()
         for number in news:
             record = states.holders[number]

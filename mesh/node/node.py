@@ -135,7 +135,12 @@ class Node:
 
     @property
     def stirred(self) -> bool:
-        """Whether `take` may have something to give, or `records` and `next_deadline` something new."""
+        """Whether `take` may have something to give, or `records` something new."""
+        return self._core.stirred or bool(self._core.actions)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether `take` has more to do than to give what is there: `next_deadline` may be new."""
         return self._core.stirred
 
     def links(self) -> list[LinkInfo]:
@@ -319,7 +324,7 @@ class Node:
         Raises `PeerError` when the peer breaks a rule: close the link and call `link_down`. Bytes of a link that is over are ignored.
         """
         core = self._core
-        core.enter(now)
+        core.now = now
         end = core.links.get(link)
         position, stop = 0, len(data)
         try:
@@ -328,16 +333,13 @@ class Node:
                     raise bad_frame(f"packet type and flags 0x{data[position]:02x}; a link carries PUBLISH with QoS 0")
                 topic = position + 4 if data[position + 1] < 128 else _topic_at(data, position)
                 if data.startswith(PREFIX, topic):
+                    core.stirred = True
                     position = self._signalling.receive(end, data, position, topic)
                     end = core.links.get(link)
                 else:
                     position = self._relay.receive(end, data, position, stop)
         except IndexError:
             raise bad_frame("it is cut off") from None
-
-    def _taken(self) -> list[Action]:
-        actions, self._core.actions = self._core.actions, []
-        return actions
 
     # ---- interest
 
@@ -391,7 +393,7 @@ class Node:
         Raises ValueError for what no frame can hold (`check_travels`); then nothing was done.
         """
         core = self._core
-        core.enter(now)
+        core.now = now
         if self._states.dirty:
             self._members.refresh()
         if route.generation != self.interests.generation:
@@ -419,10 +421,11 @@ class Node:
         None: routes are changing, or QoS 0 is flooded; nothing was done, publish each message by itself.
         """
         core = self._core
-        core.enter(now)
+        core.now = now
         if self._states.dirty:
             self._members.refresh()
         if self.interests.changed is None or self.interests.changed or (core.config.mode == "flood" and not run.qos):
+            core.stirred = True  # `take` says what has changed
             return None
         return self._origin.publish_parts(mask, run)
 
@@ -431,15 +434,12 @@ class Node:
 
         qos: 0 or 1. Nothing else is due then, but for `records` at QoS 1.
         """
-        core, interests = self._core, self.interests
-        if self._states.dirty or self._tree.due or core.actions or interests.changed is None or interests.changed:
-            return None
-        if core.config.mode == "flood":
+        core, changed = self._core, self.interests.changed
+        if core.config.mode == "flood" or self._states.dirty or self._tree.due or core.actions or changed is None or changed:
             return None
         core.now = now
         sends = self._origin.publish_one(mask, topic, qos, payload)
-        if qos and not core.stirred and (core.actions or self._dispatch.wants_flush):
-            core.stirred = True
+        core.stirred = core.stirred or (qos > 0 and self._dispatch.wants_flush)
         return sends
 
     def send_to_brokers(
@@ -550,20 +550,21 @@ class Node:
     def take(self) -> list[Action]:
         """What the shell must do since the last call, in order. Call it after each call or batch of calls."""
         core, interests = self._core, self.interests
-        core.stirred = False
-        self._members.flush_links()
-        self._members.refresh()
-        self._members.flush_interest()
-        self._dispatch.flush()
-        self._retained.flush()
-        self._signalling.flush()
-        if interests.changed is None or interests.changed:
-            filters = None if interests.changed is None else tuple(sorted(interests.changed))
-            core.actions.append(FiltersChanged(filters))
-            interests.changed = set()
-        if core.journal is not None:
-            core.journal.stir(core.now)
-        return self._taken()
+        if core.stirred:
+            core.stirred = False
+            self._members.flush_links()
+            self._members.refresh()
+            self._members.flush_interest()
+            self._dispatch.flush()
+            self._retained.flush()
+            self._signalling.flush()
+            if interests.changed is None or interests.changed:
+                core.actions.append(FiltersChanged(None if interests.changed is None else tuple(sorted(interests.changed))))
+                interests.changed = set()
+            if core.journal is not None:
+                core.journal.stir(core.now)
+        actions, core.actions = core.actions, []
+        return actions
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
@@ -689,7 +690,7 @@ class Node:
             core.journal.committed = mark
             self._dispatch.committed(mark)
             self._retained.committed(mark)
-            core.stirred = core.stirred or bool(core.actions) or self._dispatch.wants_flush
+            core.stirred = core.stirred or self._dispatch.wants_flush
 
 
 def _topic_at(data: bytes, position: int) -> int:

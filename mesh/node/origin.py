@@ -97,6 +97,7 @@ class Origin:
     def _marked(self, parts: list[tuple[Batch, Picks]], custody: int, run: Batch) -> tuple[list[tuple[Batch, Picks]], bytes]:
         """Retain a run's last message: the parts, that message alone in the last of them, and its mark."""
         mark = self.keep(run, custody) if self.keep is not None else b""
+        self._core.stirred = True
         part, picks = parts[-1]
         last = part.count - 1
         if last and mark:

@@ -122,6 +122,7 @@ class Relay:
             places = (bits_end - position, rest_end - position, payload - position)
             self._take_block(link, stream, topic, others, data[position : position + size], places)
             return position + size
+        self._core.stirred = True
         # How many frames follow that differ in the low bytes of the sequence and the payload only?
         sequence_at = rest_end + 6
         prefix = data[position:sequence_at]

@@ -48,6 +48,7 @@ from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.topics import matches
 
+from .asked import take
 from .disk import Disk
 
 if TYPE_CHECKING:
@@ -591,7 +592,7 @@ class Site:
             return
         self.flushing = True
         try:
-            while self.node is not None and self.node.stirred and (actions := self.node.take()):
+            while self.node is not None and self.node.stirred and (actions := take(self.node)):
                 for action in actions:
                     self._do(action)
             self._save()

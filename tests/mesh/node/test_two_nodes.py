@@ -73,6 +73,7 @@ class TwoNodes(RuleBasedStateMachine):
         """What says that nothing is to be done has nothing to do, and no new deadline."""
         if not node.stirred:
             deadline = node.next_deadline()
+            node._core.stirred = True
             assert not node.take()
             assert node.next_deadline() == deadline
 

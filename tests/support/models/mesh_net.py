@@ -25,6 +25,7 @@ from mqmesh.mesh.wire.identity import BLOCK, LIFE_BYTES, MANAGE, Identity
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.batch.run import Run
+from simulation.asked import take
 from simulation.disk import Disk
 
 
@@ -139,7 +140,7 @@ class Net:
         while busy:
             busy = False
             for number in list(self.nodes):
-                while (actions := self.nodes[number].take()) or self.save(number):
+                while (actions := take(self.nodes[number])) or self.save(number):
                     busy = True
                     for action in actions:
                         self._do(number, action)
