@@ -302,7 +302,7 @@ class Dispatch:
         journal = self._core.journal
         if not d.joined and d.sent > NO_POSITION and receipt.born != d.sent_born:
             self._clear(d)
-        refusals = d.sent_of(receipt.refusals)
+        refusals = d.sent_of(receipt.refusals) if receipt.refusals else ()
         if refusals and self.pager.must_read(d, refusals):
             d.deferred = receipt
             return

@@ -235,12 +235,16 @@ class Order(NamedTuple):
     seal: Seal | None = None
 
 
+_BOUNDS: dict[Check, int] = {}  # of the checks of integers, which a record makes itself
+
+
 def _integer(bits: int) -> Check:
     def check(value: Any) -> Any:
         if type(value) is not int or value < 0 or value >> bits:
             raise ValueError(f"{value!r} is not an unsigned integer of {bits} bits")
         return value
 
+    _BOUNDS[check] = 1 << bits
     return check
 
 
@@ -288,10 +292,14 @@ def _many(inner: Check) -> Check:
 
 
 def _record(make: Callable[..., Any] | None, *inner: Check) -> Check:
+    bounds = [_BOUNDS.get(one, 0) for one in inner]
+
     def check(value: Any) -> Any:
         if type(value) is not list or len(value) != len(inner):
             raise ValueError(f"{str(value)[:40]!r} is not a list of {len(inner)} values")
-        items = [one(item) for one, item in zip(inner, value, strict=True)]
+        items = [
+            item if type(item) is int and 0 <= item < bound else one(item) for one, bound, item in zip(inner, bounds, value, strict=True)
+        ]
         return make(*items) if make else tuple(items)
 
     return check

@@ -59,8 +59,11 @@ class SingleMessages:
         newest = next(reversed(custody.entries.values()), None)
         if newest is None or not self._understood():
             return False
-        flights = [custody.destinations[number].flight for number in numbers(newest.open)]
-        return all(flight and flight[-1][0] is newest for flight in flights)
+        for number in numbers(newest.open):
+            flight = custody.destinations[number].flight
+            if not flight or flight[-1][0] is not newest:
+                return False
+        return True
 
     def _understood(self) -> bool:
         tree, lives = self._tree, self._core.lives
