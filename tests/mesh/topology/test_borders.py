@@ -366,7 +366,7 @@ def lie(net: Net, origin: int, monkeypatch: pytest.MonkeyPatch) -> None:
     zones._take({})
     monkeypatch.setattr(zones, "refresh", lambda paths, policies: False)
     net.nodes[origin].interests.all_stale()
-    net.nodes[origin]._tree.due = True
+    net.nodes[origin]._tree.due = net.nodes[origin]._core.stirred = True
 
 
 @pytest.mark.parametrize("policies", [{2: OUT}, {3: Policy(into=("a/#",))}])
