@@ -325,8 +325,7 @@ class Node:
         """
         core = self._core
         core.now = now
-        end = core.links.get(link)
-        position, stop = 0, len(data)
+        end, position, stop = core.links.get(link), 0, len(data)
         try:
             while position < stop and end is not None:
                 if data[position] != 0x30:
