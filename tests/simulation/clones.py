@@ -21,7 +21,6 @@ from .wire import Wire
 from .world import World
 
 COPIES = 2  # at most, in one run
-CLAIMS_LATE = frozenset({1347, 521004})  # known seeds that show the limit of order in docs/copies.md; all others keep it
 SAID_WITHIN = 2.0  # seconds from the end of all faults
 
 
@@ -31,7 +30,6 @@ class Clones(Scenario):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.world.copied = True
-        self.world.ledger.claims_late = seed in CLAIMS_LATE
         self.world.keyed = seed % 3 == 0
         self.crowded = self.retaining = False
         self.groups = 0.0
@@ -64,7 +62,6 @@ class Clones(Scenario):
         original = chance.choice(found)
         twin = original.copy(1000 * self.copies + original.uid)
         world.everybody[twin.uid] = twin
-        world.copied_at[original.uid] = world.clock.now
         neighbours = [w.b if w.a is original else w.a for w in world.wires.values() if original in (w.a, w.b)]
         linked = chance.sample(neighbours, chance.randint(1, len(neighbours)))
         if chance.random() < 0.3:

@@ -17,6 +17,7 @@ At the end (`missing`, `check_last`)
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from mqmesh.mesh.retained import Key, Kind, Record
@@ -106,7 +107,7 @@ class Ledger:
         self.compared: dict[int, set[bytes]] = {}  # broker -> what came to it by a comparison of retained messages
         self.got_names: dict[tuple[bytes, int], str] = {}
         self.got_share: dict[tuple[bytes, tuple[str, str]], int] = {}
-        self.newest: dict[tuple[int, int, int, bool, int], int] = {}  # origin, its number then, broker, custody, life -> place
+        self.came: dict[tuple[int, int, int, bool, int], list[int]] = {}  # origin, its number then, broker, custody, life -> sorted places
         self.got_in: dict[tuple[bytes, int], int] = {}  # (payload, broker) -> life
         self.forgotten: dict[int, list[float]] = {}  # broker -> when it lost its disk
         self.left: dict[int, list[tuple[float, str]]] = {}  # broker -> (when, filter) unsubscribed
@@ -115,7 +116,6 @@ class Ledger:
         self.repeated: set[bytes] = set()
         self.moved: dict[tuple[str, str], float] = {}  # shared subscription -> when its members last changed
         self.flood = False
-        self.claims_late = False  # a copy that an operator gave the identity may send late what both have: a documented limit
         self.posts: dict[bytes, PostEntry] = {}
         self.writes: dict[bytes, list[Write]] = {}  # by topic
         self.shown: dict[tuple[int, bytes], tuple[bytes, bool]] = {}  # (broker, topic) -> the highest key it was told, whether as gone
@@ -165,8 +165,9 @@ class Ledger:
         assert post.kept or not self.world.sites[post.origin].durable, f"the post {action.body!r} left before it was kept"
         post.came.add(site.uid)
         key = (post.origin, action.origin, site.uid, True, site.life if site.clean else 0)
-        assert post.place > self.newest.get(key, -1), f"site {site.uid} got the post {action.body!r} behind a later message"
-        self.newest[key] = post.place
+        came = self.came.setdefault(key, [])
+        assert not came or post.place > came[-1], f"site {site.uid} got the post {action.body!r} behind a later message"
+        came.append(post.place)
 
     def written(self, site: Site, run: Run, key: Key) -> Write:
         """An origin retains the last message of a run."""
@@ -249,16 +250,26 @@ class Ledger:
             if self.flood and not custody:
                 continue
             key = (message.origin, action.origin, site.uid, custody, site.life if site.clean else 0)
-            behind = message.place <= self.newest.get(key, -1)
-            assert not behind or (self.claims_late and self._sent_by_copy(message)), f"site {site.uid} got {payload!r} behind a later one"
-            if not behind:
-                self.newest[key] = message.place
+            came = self.came.setdefault(key, [])
+            later = came[bisect_left(came, message.place) :]
+            assert not later or self._sent_by_copy(message, site, later[0]), f"site {site.uid} got {payload!r} behind a later one"
+            insort(came, message.place)
 
-    def _sent_by_copy(self, message: Message) -> bool:
-        """Whether a copy of its origin may have sent it: one that has the message in custody too, and was given the identity by an
-        operator. That one comes behind what the original has sent on its own meanwhile (docs/copies.md)."""
-        copies = [one for one in self.world.everybody.values() if one.uid >= 1000 and one.uid % 1000 == message.origin]
-        return message.at <= self.world.copied_at.get(message.origin, -1.0) and any(one.claim for one in copies)
+    def _sent_by_copy(self, message: Message, site: Site, next_: int) -> bool:
+        """Whether a message may come late (docs/copies.md): all of this holds.
+
+        Only a copy of its origin has sent it here, and an operator has given that copy the identity: no seed shows it of a copy without a
+        claim, which serves only out of reach of its original. The message was published before the copy was made, and what came before it
+        (the oldest of that: next_) after that. The original was done with it: it has returned it, or another copy of the destination has
+        it.
+        """
+        senders = self.world.senders(site, message.payload)
+        for one in senders:
+            if one.uid < 1000 or one.uid % 1000 != message.origin or not one.claim or not message.place <= one.copied < next_:
+                return False
+        family = [one for one in self.world.everybody.values() if one is not site and one.uid % 1000 == site.uid % 1000]
+        done = site.number in message.returned or any((message.payload, one.uid) in self.got for one in family)
+        return bool(senders) and done
 
     def _check_name(self, message: Message, site: Site, name: str) -> None:
         if self.world.guarded:

@@ -87,6 +87,7 @@ class Site:
         self.number = number
         self.uid = number  # of this site for good; a copy of its data folder is another site, under the same number
         self.numbers = {number}  # that it has had
+        self.copied = 0  # of a copy: up to which place messages were published before it was made
         self.claim = 0
         self.former: Former | None = None
         self.fenced: tuple[tuple[int, int], ...] | None = None  # it has yielded to a copy; what the other one holds of their past
@@ -94,6 +95,7 @@ class Site:
         self.signer = Signer(number.to_bytes(32, "big"))  # also of a folder that was wiped: who operates it has a copy
         self.life = 0
         self.epoch = 0
+        self.epochs: set[int] = set()  # that it has had
         self.skew = world.chance.choice(SKEWS)
         self.node: Node | None = None
         self.durable = True
@@ -141,6 +143,7 @@ class Site:
         clock = int((world.clock.now + 1_000 + self.skew) * 1000)
         random = blake2b(b"%d %d" % (self.uid, self.life), key=self.uuid.bytes, digest_size=LIFE_BYTES).digest()
         self.epoch = max(self.epoch + 1, clock) + int.from_bytes(random[2:4])
+        self.epochs.add(self.epoch)
         name = f"site{self.number}"
         keys = Keys("mesh", self.number, name, self.signer, None) if world.keyed else None
         able = CAPABILITIES - self.lacks
@@ -198,6 +201,7 @@ class Site:
         """A copy of the data folder, on another machine that is not up yet."""
         twin = Site(self.world, self.number)
         twin.uid, twin.life, twin.epoch, twin.uuid, twin.signer = uid, 0, self.epoch, self.uuid, self.signer
+        twin.copied = self.world.ledger.places
         twin.epoch = max(self.epoch, self.node.identity.epoch if self.node is not None else 0)
         twin.disk, twin.known, twin.durable = self.disk.copy(), dict(self.known), True
         twin.subscriptions = dict(self.subscriptions)

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from mqmesh.mesh.node.core import MeshConfig
+from mqmesh.mesh.view.trees import EPOCH_SHIFT
 from mqmesh.mesh.wire.visited import numbers, share_of
 
 from .borders import Borders
@@ -47,7 +48,7 @@ class World:
         self.sites = {number: Site(self, number) for number in numbers}
         self.everybody = dict(self.sites)  # by uid; also copies of data folders
         self.copied = False  # some data folder is copied
-        self.copied_at: dict[int, float] = {}  # by the original's uid: when
+        self._heard: list[tuple[int, int, int, bytes]] = []  # what came then: receiver, its life, tree, packet
         self.wires = {(a, b): Wire(self, self.sites[a], self.sites[b], cost) for a, b, cost in edges}
 
     def start(self) -> None:
@@ -83,6 +84,8 @@ class World:
         self.events[event.name] += 1
         if event.name == "fenced":
             site.fenced, site.blocked = event.fields["common"], True
+        if event.name == "epoch_raised":
+            site.epochs.add(event.fields["epoch"])
         if event.name == "member_down":
             self._gone[site.number, event.fields["number"]] = self.clock.now
 
@@ -129,12 +132,19 @@ class World:
                 continue
             self.frames += 1
             constants, share, sequence = frame
+            if self.copied and share >> way.receiver.number & 1:
+                self._heard.append((way.receiver.uid, way.receiver.life, int.from_bytes(constants[10:]), packet))
             self.borders.check_frame(way.connection, way.sender.number, topic_of(packet))
             for number in range(share.bit_length()):
                 if share >> number & 1:
                     key = (way.sender.uid << 20 | way.receiver.uid << 4, number, constants, sequence)
                     assert key not in self._passed, f"a frame for {number} went twice from {way.sender.number} to {way.receiver.number}"
                     self._passed.add(key)
+
+    def senders(self, site: Site, payload: bytes) -> list[Site]:
+        """Which origins have sent a message to this life of a site: the tree of a frame has the epoch of the life that sends."""
+        trees = [tree for uid, life, tree, packet in self._heard if (uid, life) == (site.uid, site.life) and payload in packet]
+        return [one for one in self.everybody.values() if any(tree >> EPOCH_SHIFT in one.epochs for tree in trees)]
 
 
 def topic_of(packet: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import msgpack
+import pytest
 from mqmesh.mesh.custody.journal import stored_node
 from mqmesh.mesh.custody.windows import CustodyWindow
 from mqmesh.mesh.node.actions import Send
@@ -260,10 +261,10 @@ def test_two_that_served_apart_hide_nothing_of_each_other() -> None:
     assert sorted(net.got(1)) == [b"before", b"of the copy", b"of the original"]
 
 
-def stored_life(net: Net, at: int, number: int, uuid: int, epoch: int, name: bytes, former: Former | None = None) -> Node:
+def stored_life(net: Net, at: int, number: int, uuid: int, epoch: int, name: bytes, former: Former | None = None, claim: int = 0) -> Node:
     """A life with the disk of its place."""
     identity = Identity("mesh", f"b{number}", number, UUID(int=uuid), epoch, b"", name * 16, CAPABILITIES)
-    node = net.nodes[at] = Node(identity, net.config, former=former)
+    node = net.nodes[at] = Node(identity, net.config, claim=claim, former=former)
     net.disks.setdefault(at, Disk()).restore(node, net.now)
     net.save(at)
     return node
@@ -324,6 +325,40 @@ def test_what_the_original_delivered_before_it_was_restarted_is_not_sent_again_b
     net.link(1, 30)
     net.settle()
     assert net.got(1) == [b"of both"], "it came twice"
+    assert net.nodes[30].custody() == (0, 0)
+
+
+@pytest.mark.parametrize("claim", [0, 1])
+def test_a_copy_sends_late_what_another_copy_of_the_destination_has(claim: int) -> None:
+    """Seed 20000231: the documented limit of order. No copy of the destination gets the message twice. claim: 0, the original is away."""
+    net = Net(durable=True)
+    net.capabilities = CAPABILITIES
+    for number in (1, 3):
+        stored_life(net, number, number, number, 1000 + number, bytes((number,)))
+    net.nodes[1].subscribe("a", None, 1, 0.0)
+    link = net.link(1, 3)
+    net.settle()
+    net.cut(link)
+    net.publish(3, "a", payloads=[b"of both"])
+    net.settle()
+    for number in (1, 3):
+        net.disks[10 * number] = net.disks[number].copy()
+    stored_life(net, 10, 1, 1, 5000, b"d").subscribe("a", None, 1, net.now)
+    link = net.link(10, 3)
+    net.settle()
+    net.cut(link)
+    stored_life(net, 3, 3, 3, 2003, b"r")
+    net.publish(3, "a", payloads=[b"of the original"])
+    link = net.link(1, 3)
+    net.settle()
+    assert (net.got(10), net.got(1)) == ([b"of both"], [b"of the original"])
+    net.cut(link)
+    stored_life(net, 30, 3, 3, 9000, b"c", claim=claim)
+    for other in (3, 1) if claim else (1,):
+        net.link(other, 30)
+        net.settle()
+    assert net.nodes[3].fenced == bool(claim)
+    assert (net.got(10), net.got(1)) == ([b"of both"], [b"of the original", b"of both"])
     assert net.nodes[30].custody() == (0, 0)
 
 
