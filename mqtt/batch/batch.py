@@ -9,7 +9,7 @@ identifiers, append to an output list) costs the same for one message and for a 
 
 Each kind answers every question below, so that no caller has to know which one it holds. `uniform` tells those that can do more with a run.
 
-Invariant: a batch is never changed. Its encodings are made when they are first asked for, and shared by all recipients.
+Invariant: a batch is never changed. Its encodings are made when they are first asked for, and shared by all recipients (`forms.py`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,12 @@ from typing import NamedTuple
 
 from ..length import encode_length, known_length
 from .batch import Batch
+from .forms import form_of, keep_form
 from .parts import PartsBatch
 from .run import PIDS, Run
+
+FRAMES = "frames"  # this form of a batch: where its frames are
+FRAME_BYTES = 200  # of one of them in memory
 
 
 class Frame(NamedTuple):
@@ -32,7 +36,7 @@ class Frame(NamedTuple):
 class PacketBatch(Batch):
     """`count` messages of QoS `qos` as they came from a client of `version`."""
 
-    __slots__ = ("_block", "_encoded", "_frames", "_offsets", "_version")
+    __slots__ = ("_block", "_offsets", "_version")
 
     topic = b""
     properties = b""
@@ -49,8 +53,6 @@ class PacketBatch(Batch):
         self._block = block
         self._version = version
         self._offsets = offsets
-        self._frames: list[Frame] | None = None
-        self._encoded: dict[tuple[int, int, bool, bytes], tuple[bytes, list[int]]] | None = None
 
     def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
         """See `Batch`."""
@@ -90,12 +92,11 @@ class PacketBatch(Batch):
             if qos and self._offsets is None:
                 self._offsets = [frame.topic_end for frame in self._cut()]
             return self._block, self._offsets or []
-        if self._encoded is None:
-            self._encoded = {}
         key = (version, qos, retain, more if version == 5 else b"")
-        encoded = self._encoded.get(key)
+        encoded: tuple[bytes, list[int]] | None = form_of(self, key)
         if encoded is None:
-            encoded = self._encoded[key] = self._encode_all(*key)
+            encoded = self._encode_all(*key)
+            keep_form(self, key, encoded, len(encoded[0]))
         return encoded
 
     def _encode_all(self, version: int, qos: int, retain: bool, more: bytes) -> tuple[bytes, list[int]]:
@@ -122,9 +123,10 @@ class PacketBatch(Batch):
 
     def _cut(self) -> list[Frame]:
         """The frames' places, found when first needed."""
-        if self._frames is None:
+        frames: list[Frame] | None = form_of(self, FRAMES)
+        if frames is None:
             block = self._block
-            self._frames = []
+            frames = []
             position = 0
             while position < len(block):
                 stop = _end(block, position)
@@ -137,9 +139,10 @@ class PacketBatch(Batch):
                 if self._version == 5:
                     length, payload = known_length(block, payload)
                     payload += length
-                self._frames.append(Frame(position, topic, topic_end, payload, stop))
+                frames.append(Frame(position, topic, topic_end, payload, stop))
                 position = stop
-        return self._frames
+            keep_form(self, FRAMES, frames, FRAME_BYTES * len(frames))
+        return frames
 
     def parts(self) -> PartsBatch:
         """See `Batch`."""

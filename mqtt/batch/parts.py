@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from ..length import encode_length
 from .batch import Batch
+from .forms import form_of, keep_form
 from .run import PAIRS, Run
 
 HEADLINES_MAX = 20_000  # fixed headers kept for one first byte
+PART_BYTES = 8  # of a part of a frame in a list
 
 
 class Headlines(dict[int, bytes]):
@@ -41,7 +43,7 @@ class PartsBatch(Batch):
     names: their topics as they stand on the wire, with two bytes of length in front.
     """
 
-    __slots__ = ("_encoded", "_flats", "_payloads", "names")
+    __slots__ = ("_payloads", "names")
 
     topic = b""
     properties = b""
@@ -56,8 +58,6 @@ class PartsBatch(Batch):
         self.names = names
         self.length = -(-(sum(map(len, names)) + sum(map(len, payloads))) // len(names))
         self._payloads = payloads
-        self._flats: dict[tuple[int, int, bool, bytes], list[bytes]] | None = None
-        self._encoded: dict[tuple[int, bool, bytes], bytes] | None = None
 
     @property
     def topics(self) -> list[bytes]:
@@ -104,12 +104,11 @@ class PartsBatch(Batch):
 
     def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
         """See `Batch`."""
-        if self._encoded is None:
-            self._encoded = {}
         key = (version, retain, more if version == 5 else b"")
-        block = self._encoded.get(key)
+        block: bytes | None = form_of(self, key)
         if block is None:
-            block = self._encoded[key] = b"".join(self.flat(0x30 | retain, _block_of(version, key[2])))
+            block = b"".join(self.flat(0x30 | retain, _block_of(version, key[2])))
+            keep_form(self, key, block, len(block))
         return block
 
     def stamped(
@@ -117,12 +116,13 @@ class PartsBatch(Batch):
     ) -> bytes | bytearray:
         """See `Batch`."""
         key = (version, qos, retain, more if version == 5 else b"")
-        if self._flats is None:
-            self._flats = {}
         block = _block_of(version, key[3])
-        flat = self._flats.get(key)
+        flat: list[bytes] | None = form_of(self, key)
+        if flat is None and count < self.count:
+            return self.part(start, start + count).stamped(version, qos, retain, more, 0, count, first, duplicate)
         if flat is None:
-            flat = self._flats[key] = self.flat(0x30 | qos << 1 | retain, b"\0\0" + block)
+            flat = self.flat(0x30 | qos << 1 | retain, b"\0\0" + block)
+            keep_form(self, key, flat, PART_BYTES * len(flat))
         stamped = flat[4 * start : 4 * (start + count)]
         if block:
             stamped[2::4] = [number + block for number in PAIRS.of(first, count)]

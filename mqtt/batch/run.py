@@ -6,7 +6,7 @@ bytes. A single message is a run of one.
 Invariants
 - all payloads of a run have the same length, so that each *variant* (protocol version, QoS, retain flag, further
   properties) is a block of frames of one size, and a field at a known offset is a strided slice of that block;
-- a run is immutable once made; variants are built when first asked for and shared by all recipients.
+- a run is immutable once made; variants are built when first asked for and shared by all recipients (`forms.py`).
 
 What it does not know: recipients, sessions, links, clocks.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .batch import Batch
 from .cutting import part_of_each
+from .forms import form_of, keep_form
 
 if TYPE_CHECKING:
     from .parts import PartsBatch
@@ -29,6 +30,9 @@ PID_LOW = bytes(range(256)) * 256
 _pids = bytearray(2 * 65536)
 _pids[::2], _pids[1::2] = PID_HIGH, PID_LOW
 PIDS = bytes(_pids)  # the identifier p in two bytes, at 2*p
+
+
+PAYLOADS = "payloads"  # this form of a run: its payloads, cut from the frames as they came
 
 
 class Pairs:
@@ -73,7 +77,7 @@ class Frames(NamedTuple):
 class Run(Batch):
     """`count` messages of one topic, QoS, retain flag, property block and payload length."""
 
-    __slots__ = ("_payloads", "_raw", "_raw_version", "_variants", "expiry", "properties", "retain", "topic")
+    __slots__ = ("_payloads", "_raw", "_raw_version", "expiry", "properties", "retain", "topic")
 
     uniform = True
 
@@ -105,7 +109,6 @@ class Run(Batch):
         self._payloads = payloads
         self._raw = raw
         self._raw_version = raw_version
-        self._variants: dict[tuple[int, int, bool, bytes], Frames] | None = None
         if payloads is not None:
             self.count = len(payloads)
             self.length = len(payloads[0])
@@ -117,11 +120,15 @@ class Run(Batch):
     @property
     def payloads(self) -> list[bytes]:
         """The payloads in order, cut from the received bytes when first needed."""
-        if self._payloads is None:
+        if self._payloads is not None:
+            return self._payloads
+        payloads: list[bytes] | None = form_of(self, PAYLOADS)
+        if payloads is None:
             assert self._raw is not None
             data, offset, size, length = self._raw
-            self._payloads = part_of_each(data, offset, length, size)
-        return self._payloads
+            payloads = part_of_each(data, offset, length, size)
+            keep_form(self, PAYLOADS, payloads, len(data))
+        return payloads
 
     def messages(self) -> list[tuple[bytes, bytes]]:
         """See `Batch`."""
@@ -134,7 +141,7 @@ class Run(Batch):
 
     def frames(self, version: int, qos: int, retain: bool = False, more: bytes = b"") -> Frames:
         """The run as PUBLISH packets of one size, DUP clear; their packet identifiers are whatever they are."""
-        if version == self._raw_version and qos == self.qos and retain == self.retain and (version == 4 or not more):
+        if self._came_as(version, qos, retain, more):
             assert self._raw is not None
             data, offset, size, _ = self._raw
             if qos and version == 5:
@@ -142,12 +149,15 @@ class Run(Batch):
                 offset -= own + (1 if own < 128 else len(encode_length(own)))
             return Frames(data, size, offset - 2 if qos else 0)
         key = (version, qos, retain, more if version == 5 else b"")
-        if self._variants is None:
-            self._variants = {}
-        frames = self._variants.get(key)
+        frames: Frames | None = form_of(self, key)
         if frames is None:
-            frames = self._variants[key] = self._encode(*key)
+            frames = self._encode(*key)
+            keep_form(self, key, frames, len(frames.data))
         return frames
+
+    def _came_as(self, version: int, qos: int, retain: bool, more: bytes) -> bool:
+        """Whether the frames as they came are what such a recipient gets."""
+        return version == self._raw_version and qos == self.qos and retain == self.retain and (version == 4 or not more)
 
     def packets(self) -> tuple[int, Frames]:
         """The run at its own QoS and retain flag, with the least work: the version of the packets, and these. What is made is not kept."""
@@ -164,6 +174,8 @@ class Run(Batch):
         self, version: int, qos: int, retain: bool, more: bytes, start: int, count: int, first: int, duplicate: bool
     ) -> bytes | bytearray:
         """See `Batch`."""
+        if count < self.count and not self._came_as(version, qos, retain, more):
+            return self.part(start, start + count).stamped(version, qos, retain, more, 0, count, first, duplicate)
         data, size, offset = self.frames(version, qos, retain, more)
         if len(data) != count * size:
             data = data[start * size : (start + count) * size]
@@ -190,7 +202,7 @@ class Run(Batch):
 
     def part(self, start: int, stop: int) -> Run:
         """See `Batch`."""
-        if self._raw is not None and self._payloads is None:
+        if self._raw is not None:
             data, offset, size, length = self._raw
             raw = (data[start * size : stop * size], offset, size, length)
             made = Run(self.topic, self.qos, self.retain, None, self.properties, self.expiry, self.received, raw, self._raw_version)
