@@ -9,6 +9,8 @@ from typing import TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+LONGEST = 512  # bytes or characters of a name that strangers choose, beyond which nothing is remembered of it: caches count their entries
+
 
 class Cache(OrderedDict[K, V]):
     """A dictionary of the entries that were kept last. Reading is that of any dictionary.

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..base.cache import Cache
+from ..base.cache import LONGEST, Cache
 from ..base.process.files import replace_file
 from ..broker.applications import Application, Lookup
 from .client import ClientError
@@ -236,7 +236,7 @@ class Applications:
         if found.record is not None:
             self._known[name] = found.record
             self._unknown.pop(name, None)
-        elif not found.away:
+        elif not found.away and len(name) <= LONGEST:
             self._unknown.keep(name, self._clock())
         for answer in answers:
             answer(found)

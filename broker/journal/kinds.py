@@ -12,6 +12,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
+from ...base.cache import LONGEST
+
 VERSION = 1  # of the schema; a reader takes its own and older ones
 NONE = 0  # the id of no name
 NOBODY = -1  # the number of no broker
@@ -124,11 +126,17 @@ def _hashed(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True) or 1
 
 
-@lru_cache(65536)
 def name_id(name: str | bytes) -> int:
     """The id of a name: the first eight bytes (signed, big endian) of its BLAKE2b-8; 0 for an empty name only."""
-    if not name:
-        return NONE
+    return _short_id(name) if len(name) <= LONGEST else _id(name)
+
+
+@lru_cache(65536)
+def _short_id(name: str | bytes) -> int:
+    return _id(name) if name else NONE
+
+
+def _id(name: str | bytes) -> int:
     return _hashed(name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape"))
 
 

@@ -5,6 +5,7 @@ Sampling chooses blocks of messages by their ids, so that every broker journals 
 
 from __future__ import annotations
 
+from ...base.cache import LONGEST
 from ...mqtt.topics import matches
 from .kinds import name_id
 from .settings import TOPIC, JournalSettings, TopicRule
@@ -34,11 +35,13 @@ class Topics:
         """The rule of a topic. What begins with `$` is the broker's own, and is counted only."""
         found = self._known.get(topic)
         if found is None:
-            if len(self._known) >= KNOWN:
-                self._known.clear()
             text = topic.decode("utf-8", "replace")
             matching = (rule for rule in self._rules if matches(rule.filter, text))
-            found = self._known[topic] = COUNTED if text.startswith("$") else next(matching, COUNTED)
+            found = COUNTED if text.startswith("$") else next(matching, COUNTED)
+            if len(topic) <= LONGEST:
+                if len(self._known) >= KNOWN:
+                    self._known.clear()
+                self._known[topic] = found
         return found
 
     def selects(self, topics: bytes | list[bytes]) -> bool:
@@ -65,7 +68,7 @@ class Topics:
             return ""
         text = topic if self._levels == TOPIC else "/".join(topic.split("/", self._levels)[: self._levels])
         if text not in self.prefixes:
-            if len(self.prefixes) >= PREFIXES:
+            if len(self.prefixes) >= PREFIXES or len(text) > LONGEST:
                 return OTHER
             self.prefixes[text] = name_id(text)
         return text

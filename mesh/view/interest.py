@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b, sha256, shake_256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...base.cache import LONGEST
 from ...mqtt.errors import MqttError, PeerError
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import FilterTree, check_filter, split_share
@@ -256,9 +257,11 @@ class Interests:
         """Who wants a topic."""
         found = self._matches.get(topic)
         if found is None:
-            if len(self._matches) >= CACHED:
-                self._matches.clear()
-            found = self._matches[topic] = self._ask(topic)
+            found = self._ask(topic)
+            if len(topic) <= LONGEST:
+                if len(self._matches) >= CACHED:
+                    self._matches.clear()
+                self._matches[topic] = found
         return found
 
     def _ask(self, topic: str) -> Match:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...base.cache import LONGEST
 from ..wire.envelope import Share
 from ..wire.policy import Policy, PolicyFilter
 from .interest import NOBODY, Group, Interests, Match
@@ -55,9 +56,10 @@ class Zone:
             name = self._leaving.outwards(name)
         if name is not None and self._entering is not None:
             name = self._entering.inwards(name)
-        if len(self._names) >= CACHED:
-            self._names.clear()
-        self._names[topic] = name
+        if len(topic) <= LONGEST:
+            if len(self._names) >= CACHED:
+                self._names.clear()
+            self._names[topic] = name
         return name
 
 
@@ -144,9 +146,11 @@ class Zones:
             self._matches.clear()
         found = self._matches.get(topic)
         if found is None:
-            if len(self._matches) >= CACHED:
-                self._matches.clear()
-            found = self._matches[topic] = self._ask(topic)
+            found = self._ask(topic)
+            if len(topic) <= LONGEST:
+                if len(self._matches) >= CACHED:
+                    self._matches.clear()
+                self._matches[topic] = found
         return found
 
     def _ask(self, topic: str) -> Match:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ....base.cache import LONGEST
 from ..kinds import DIMENSIONS, Kind, MessageId, Stream, hop_id, name_id
 from ..schema import EVENTS, arrow_schema
 from ..topics import Topics, sampled_parts
@@ -42,7 +43,7 @@ class Names:
     """Names that have ids here, and which of them are not written down yet."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, int]] = {kind: {} for kind in DIMENSIONS}
+        self._known: dict[str, dict[str | int, int]] = {kind: {} for kind in DIMENSIONS}  # a long name is known by its id
         self.fresh: list[tuple[str, int, str]] = []
 
     def id(self, kind: str, name: str) -> int:
@@ -52,9 +53,12 @@ class Names:
         if number is None:
             if not name:
                 return 0
+            number = name_id(name)
+            if len(name) > LONGEST and number in known:
+                return number
             if len(known) >= NAMED:
                 known.clear()
-            number = known[name] = name_id(name)
+            known[name if len(name) <= LONGEST else number] = number
             self.fresh.append((kind, number, name))
         return number
 
