@@ -45,6 +45,7 @@ CUSTODY = 13  # messages that the mesh holds for other brokers
 LINKS = 14  # what links have not sent
 STORE = 15  # what waits for the store
 QUEUES = 16  # messages of queues that are in memory, and what is known of those on the disk
+ROUTES = 17  # what is remembered of topics
 
 KINDS = (
     "handshakes",
@@ -64,6 +65,7 @@ KINDS = (
     "links",
     "store",
     "queues",
+    "routes",
 )
 
 
@@ -291,17 +293,30 @@ WEBSOCKET = 1024
 STRANGER = 1024  # more, until CONNECT is here
 SESSION = 1536
 SUBSCRIPTION = 512  # without its levels
+SHARED = 448  # more, for a shared subscription that nobody else is a member of
 LEVEL = 16  # a level of a topic filter: the tree keeps levels together where nothing branches
 WILL = 512
 ALIAS = 128
 PIECE = 64  # a piece of bytes as it came from the socket, beside the bytes
 STEP = 16 * 1024  # bytes of a packet in part that its connection's weight covers
-IDENTIFIER = 80  # a packet identifier that is remembered
+IDENTIFIER = 128  # a packet identifier that is remembered
+HELD = 640  # a batch of messages that is in memory for other brokers
+ROUTE = 700  # a topic that is remembered, without its name
+TARGET = 24  # a session that gets its messages
 
 
 def weight_of_filter(topic_filter: str) -> int:
     """Bytes that a subscription stands for."""
-    return SUBSCRIPTION + len(topic_filter) + LEVEL * (1 + topic_filter.count("/"))
+    shared = SHARED if topic_filter.startswith("$share/") else 0
+    return SUBSCRIPTION + shared + len(topic_filter) + LEVEL * (1 + topic_filter.count("/"))
+
+
+def weight_of_route(topic: bytes, targets: int) -> int:
+    """Bytes that stand for what is remembered of a topic.
+
+    Its name is there as bytes and as text, here and in the mesh. targets: how many sessions get its messages.
+    """
+    return ROUTE + 3 * len(topic) + TARGET * targets
 
 
 def weight_of_connection(tls: bool, websocket: bool) -> int:

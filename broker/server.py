@@ -100,7 +100,7 @@ class Broker:
         context.hooks = HookCalls(hooks) if hooks else None
         inside = [one.session for one in config.attach] + (clients_of(config.name) if config.interchange is not None else [])
         access = Access(config.metabroker, context.counters, frozenset(inside))
-        router = Router(context.counters, access)
+        router = Router(context.counters, access, context.ledger)
         guard = router.rules = Guard(context, access, config.access)
         self.site = site = Site(config, context, router, guard, Retained(context.ledger))
         site.sessions = Sessions(context, router, guard, self._accept_will)

@@ -32,7 +32,9 @@ PUBRELS = acknowledgement_table(0x62)
 PUBCOMPS = acknowledgement_table(0x70)
 
 OVERHEAD = 64  # bytes that a message is taken to need beside its payload, topic and properties
-FIRST_SPACE = 255  # identifiers that a session starts with; more when more are busy
+APART = 320  # bytes more of a message that came alone, and of a batch in all: for the batch, and for its delivery
+FIRST_SPACE = 127  # identifiers that a session starts with; more when more are busy
+PLACE = 9  # bytes of what is known of an identifier
 PINNED_MIN = 16_384  # bytes of a run from which on a small part of it is copied rather than holding on to the whole
 
 
@@ -124,7 +126,7 @@ class Delivery:
         self.share = share
         self.start = start
         self.count = run.count if count is None else count
-        self.each = run.length + len(run.topic) + len(run.properties) + OVERHEAD
+        self.each = run.length + len(run.topic) + len(run.properties) + OVERHEAD + APART // run.count
         self.first = 0
         self.serial = 0
         self.left = 0
@@ -136,6 +138,7 @@ class Delivery:
         piece.first = self.first + start if self.first else 0
         piece.serial = self.serial
         piece.left = piece.count
+        piece.each = self.each
         return piece
 
     def cut_out(self) -> None:
@@ -196,6 +199,11 @@ class Outbound:
         self._flights: dict[int, Delivery] = {}
         self._next = 1
         self._serial = 0
+
+    @property
+    def table(self) -> int:
+        """Bytes of what is known of identifiers, once there were messages."""
+        return PLACE * (len(self._states) - 1)
 
     @property
     def room(self) -> int:
@@ -540,6 +548,10 @@ class Inbound:
         if self._open is None:
             self._open = set()
         return self._open
+
+    def __len__(self) -> int:
+        """How many they are."""
+        return len(self._open) if self._open is not None else 0
 
     def new(self, packet_ids: range | list[int]) -> list[int] | None:
         """Note QoS 2 PUBLISH packets: None when all are new, else the *indexes* of those that are."""

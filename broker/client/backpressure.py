@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from ...base.quoting import quoted
 from ...mqtt.reasons import Reason
 from ..empty import EMPTY_SET
-from ..ledger import CUSTODY, LINKS, LOGINS, RECEIVED, SCARCE, STORE, UNSENT
+from ..ledger import CUSTODY, HELD, LINKS, LOGINS, RECEIVED, SCARCE, STORE, UNSENT
 
 if TYPE_CHECKING:
     from ..ports import Subscriber
@@ -116,7 +116,8 @@ class Backpressure:
         """What is held for nobody in particular: for other brokers, and until the store has it."""
         site, own = self._site, self._site.context.ledger.own
         if site.mesh is not None:
-            own.settle(CUSTODY, site.mesh.node.custody()[1])
+            node = site.mesh.node
+            own.settle(CUSTODY, node.custody()[1] + HELD * node.custody_in_memory()[2])
             own.settle(LINKS, sum([link.unsent for link in site.mesh.links.values()]))
         if site.persistence is not None:
             own.settle(STORE, site.persistence.writer.bytes_pending)

@@ -186,7 +186,7 @@ class StoredSession(Session):
         if self.ended:
             return
         writer = self.persistence.writer
-        if self.inbound.open:
+        if len(self.inbound):
             self.has_inbound = True
             writer.put_value("inbound", self.key, identifiers_value(self.inbound.open))
         elif self.has_inbound:

@@ -457,6 +457,6 @@ def check_quota(connection: ClientConnection, session: Session, batch: Batch | P
     if batch.qos == 1:
         connection.taken += batch.count
     withheld = connection.withheld.messages if connection.withheld is not None else 0
-    if connection.taken + withheld + len(session.inbound.open) > connection.receive_maximum:
+    if connection.taken + withheld + len(session.inbound) > connection.receive_maximum:
         text = f"more than {connection.receive_maximum} unacknowledged QoS 1 and 2 messages"
         raise PeerError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text, "MQTT-3.3.4-7")

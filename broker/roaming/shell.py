@@ -510,7 +510,7 @@ class Roaming:
         state = SessionState(session.expiry, owner, held, sorted(session.inbound.open), released, session.listener)
         for first, count in released:
             session.outbound.complete(first, count)
-        if session.inbound.open:
+        if len(session.inbound):
             session.inbound.open.clear()
             self._changed(session)
         gate = self._gates.pop(session.client_id, None)

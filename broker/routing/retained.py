@@ -24,7 +24,8 @@ from ..ledger import DELETED, RETAINED, SHARE, Account, Ledger
 if TYPE_CHECKING:
     from ..ports import RetainedStore
 
-OVERHEAD = 512  # bytes that a retained message is taken to need beside its payload, topic and properties
+OVERHEAD = 512  # bytes that a retained message is taken to need beside its payload, topic and properties, with four levels of its topic
+LEVEL = 72  # the same of each further level
 BURIED = 768  # the same of a deletion that the mesh remembers, topic included
 
 
@@ -249,4 +250,4 @@ class Retained:
 
 
 def _weight(run: Batch | Kept) -> int:
-    return OVERHEAD + run.length + len(run.topic) + len(run.properties)
+    return OVERHEAD + LEVEL * max(0, run.topic.count(b"/") - 3) + run.length + len(run.topic) + len(run.properties)

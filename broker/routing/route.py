@@ -28,14 +28,15 @@ Addressed = Callable[[Any, Any, Any], Any]  # (publication, run, route) -> (run,
 
 
 class Entry:
-    """A subscription in the tree: who holds it, how, its identifier (0 for none) and that one's encoding."""
+    """A subscription in the tree: who holds it, how, its identifier (0 for none) and that one's encoding. target: see `target_of`."""
 
-    __slots__ = ("identifier", "number", "session", "subscription")
+    __slots__ = ("identifier", "number", "session", "subscription", "target")
 
     def __init__(self, session: Recipient, subscription: Subscription, identifier: int) -> None:
         self.session = session
         self.subscription = subscription
         self.number = identifier
+        self.target: Target | None = None
         self.identifier = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
 
     def adds_nothing_to(self, other: Entry) -> bool:
@@ -74,10 +75,17 @@ class Target:
 
 
 def target_of(entries: list[Entry]) -> Target:
-    """The one target for all matching subscriptions of a session (MQTT-3.3.4-2 to -4)."""
+    """The one target for all matching subscriptions of a session (MQTT-3.3.4-2 to -4). Of one subscription all routes share it."""
+    if len(entries) == 1:
+        known = entries[0].target
+        if known is None:
+            known = entries[0].target = _made_of(entries)
+        return known
+    return _made_of(entries)
+
+
+def _made_of(entries: list[Entry]) -> Target:
     target = Target(entries)
-    if len(entries) == 1 and not entries[0].subscription.no_local:
-        return target
     foreign = [entry for entry in entries if not entry.subscription.no_local]
     if len(foreign) < len(entries):
         target.deaf = not foreign

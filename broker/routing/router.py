@@ -21,7 +21,7 @@ from ...mqtt.topics import FilterTree, check_topic, matches, split_share
 from ..auth.permissions import Access, Rights
 from ..counters import Counters
 from ..journal.tally import amount_of
-from ..ledger import SUBSCRIPTIONS, weight_of_filter
+from ..ledger import ROUTES, SUBSCRIPTIONS, Ledger, weight_of_filter, weight_of_route
 from .route import (
     Addressed,
     Entry,
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
 
 ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
-ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
-SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
+ROUTES_PART = 8  # such a part of what the broker may hold they are at most
+SCAN_MAX = 2**20  # bytes of cached routes that are compared with a changed filter; beyond, the cache starts anew
 SCANS = 50  # how often each cached topic is compared on average until the cache starts anew: by then that is cheaper
 WIDE = 500  # subscriptions of a broker; with more a route may be made in steps
 STEP = 512  # subscriptions that are looked at in one step
 ALIKE = 32  # overlapping subscriptions of one session; of more, one that says the same as the one before is left out
 FREE_STEPS = 4  # steps of a route that are taken at once
 END = object()
-SCAN_FREE = 200_000  # bytes compared for nothing: a cache of few topics need not start anew
+SCAN_FREE = 1_500_000  # bytes compared for nothing: a cache of few topics need not start anew
 
 
 class Members(Protocol):
@@ -110,8 +110,9 @@ class Router:
     changes: counts dropped routes; what a connection remembers of recipients is good until the count changes.
     """
 
-    def __init__(self, counters: Counters, access: Access | None = None) -> None:
+    def __init__(self, counters: Counters, access: Access | None = None, ledger: Ledger | None = None) -> None:
         self.counters = counters
+        self._ledger = Ledger(2**30) if ledger is None else ledger
         self.access = access or Access()
         self.tree: FilterTree[Any] = FilterTree()
         self.groups: dict[tuple[str, str], ShareGroup] = {}
@@ -136,8 +137,7 @@ class Router:
         self.watchers: list[Callable[[str | None], None]] = []
         self._known = KnownRecipients()
         self._making: list[Making] = []
-        self._route_bytes = 0
-        self._scanned = 0  # bytes of topics, each with 64 more, compared with changed filters since the cache began
+        self._scanned = 0  # bytes of cached routes, as the ledger has them, compared with changed filters since the cache began
 
     # Subscriptions
 
@@ -320,9 +320,9 @@ class Router:
             topic = topic_filter.encode()
             self._drop(topic)
         elif self.routes:
-            cost = self._route_bytes + 64 * len(self.routes)
+            cost = self._ledger.held[ROUTES]
             self._scanned += cost
-            if len(self.routes) > SCAN_MAX or self._scanned > SCANS * cost + SCAN_FREE:
+            if cost > SCAN_MAX or self._scanned > SCANS * cost + SCAN_FREE:
                 self._clear()
                 return
             start = topic_filter[: min(at for at in map(topic_filter.find, "+#") if at >= 0)].rstrip("/").encode()  # `a/#` matches `a` too
@@ -331,7 +331,9 @@ class Router:
 
     def _drop(self, topic: bytes) -> None:
         """Forget what is known about a topic."""
-        self.routes.pop(topic, None)
+        route = self.routes.pop(topic, None)
+        if route is not None:
+            self._ledger.own.charge(ROUTES, -weight_of_route(topic, len(route.targets)))
         self.recipients.pop(topic, None)
         self.receivers.pop(topic, None)
         self.changes += 1
@@ -341,7 +343,7 @@ class Router:
         self.recipients.clear()
         self.receivers.clear()
         self.changes += 1
-        self._route_bytes = 0
+        self._ledger.own.settle(ROUTES, 0)
         self._scanned = 0
 
     def filters_changed(self, filters: Iterable[str] | None) -> None:
@@ -452,9 +454,12 @@ class Router:
         route.addressed = making.addressed
         if self.journal is not None:
             route.noted, route.dimension = self.noting(topic_bytes, topic)
-        self._route_bytes += len(topic_bytes)
-        if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
+        if topic_bytes in self.routes:  # it was made twice, in turns
+            self._drop(topic_bytes)
+        ledger, weight = self._ledger, weight_of_route(topic_bytes, len(targets))
+        if len(self.routes) >= ROUTES_MAX or ledger.held[ROUTES] + weight > ledger.limit // ROUTES_PART:
             self._clear()
+        ledger.own.charge(ROUTES, weight)
         self.routes[topic_bytes] = route
         if writable and making.addressed is None and not (rights is not None and rights.identified):
             route.recipients = self.recipients_of(route, None)

@@ -101,7 +101,7 @@ class Session:
     face: what routes know it by: itself, or what stands for it while it moves to another site (`roaming/moving_session.py`).
     paused: publishers that are not read until the queue is shorter.
     gone: it has ended, and the last of its subscriptions are being removed: what comes for it is nobody's.
-    stored: a store keeps it.
+    stored: a store keeps it. table: bytes of its table of identifiers, as the ledger has them.
     window_bytes: about how many bytes may be in flight.
     """
 
@@ -131,6 +131,7 @@ class Session:
         "replays",
         "resending",
         "subscriptions",
+        "table",
         "timer",
         "unsent",
         "user",
@@ -150,6 +151,7 @@ class Session:
         self.counters = context.counters
         self.account = context.ledger.account()
         self.account.charge(SESSIONS, SESSION + len(client_id))
+        self.table = 0
         self.connection: Receiver | None = None
         self.expiry: float | None = 0.0
         self.ends_at: float | None = None
@@ -226,8 +228,12 @@ class Session:
         self.window_bytes = self.max_bytes if most is None else min(most, self.max_bytes)
 
     def settle(self) -> None:
-        """Tell the ledger what is in flight, in both directions."""
-        size = self.outbound.bytes + IDENTIFIER * len(self.inbound.open)
+        """Tell the ledger what is in flight, in both directions, and what the session needs for it."""
+        table = self.outbound.table
+        if table != self.table:
+            self.account.charge(SESSIONS, table - self.table)
+            self.table = table
+        size = self.outbound.bytes + IDENTIFIER * len(self.inbound)
         if size != self.account.held[IN_FLIGHT]:
             self.account.settle(IN_FLIGHT, size)
 
@@ -502,6 +508,7 @@ class Session:
         self.queue.clear()
         self.queued = self.queued_bytes = 0
         self.outbound = Outbound(1)
+        self.table = 0
         self.relax()
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.broker.counters import Counters
-from mqmesh.broker.ledger import Ledger
-from mqmesh.broker.routing.router import SCANS, Router
+from mqmesh.broker.ledger import ROUTES, Ledger, weight_of_route
+from mqmesh.broker.routing.router import ROUTES_PART, SCANS, Router
 from mqmesh.mqtt.packets import Pingreq, Pingresp, Puback, Publish, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
@@ -205,7 +205,8 @@ topic_strategy = st.lists(st.sampled_from(["a", "b", "$x", "c"]), min_size=1, ma
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), filter_strategy, st.booleans(), topic_strategy), max_size=40))
 def test_cached_routes_are_what_the_subscriptions_say(steps):
-    router = Router(Counters())
+    ledger = Ledger(2**30)
+    router = Router(Counters(), ledger=ledger)
     sessions = [FakeSession(str(n)) for n in range(4)]
     for (who, topic_filter, add, topic), qos in zip(steps, itertools.cycle((0, 1, 2)), strict=False):
         session = sessions[who]
@@ -221,6 +222,7 @@ def test_cached_routes_are_what_the_subscriptions_say(steps):
                 if found:
                     expected[one] = max(found)
             assert {target.session: target.qos for target in route.targets} == expected
+        assert ledger.held[ROUTES] == sum(weight_of_route(topic, len(route.targets)) for topic, route in router.routes.items())
     assert router.subscriptions == sum(len(session.subscriptions) for session in sessions)
 
 
@@ -237,6 +239,34 @@ def test_many_wildcards_beside_cached_topics_cost_no_more_than_making_the_routes
         router.subscribe(session, Subscription(f"+/{n}", 1), 0)
         router.subscribe(session, Subscription(f"a{n}/+", 1), 0)
     assert 0 < sum(compared) <= (SCANS + 2) * sum(map(len, topics))
+
+
+def test_what_is_remembered_of_topics_is_bounded_by_what_the_broker_may_hold():
+    ledger = Ledger(2**24)
+    router = Router(Counters(), ledger=ledger)
+    for session in range(5):
+        router.subscribe(FakeSession(str(session)), Subscription("#", 1), 0)
+    for n in range(300):
+        router.route(f"{n}".encode() + b"t" * 60_000)
+        assert 0 < ledger.held[ROUTES] <= ledger.limit // ROUTES_PART
+    for n in range(30_000):
+        router.route(b"%d" % n)
+        assert 0 < ledger.held[ROUTES] <= ledger.limit // ROUTES_PART
+    assert len(router.routes) < 30_000
+    router.subscribe(FakeSession("s"), Subscription("+/#", 1), 0)
+    assert ledger.held[ROUTES] == ledger.total == len(router.routes) == 0
+
+
+def test_very_many_bytes_of_topics_are_not_compared_with_a_changed_filter(monkeypatch):
+    """Each of them is long to compare: 500 took 0.2 s of the loop."""
+    compared = []
+    monkeypatch.setattr("mqmesh.broker.routing.router.matches", lambda f, topic: compared.append(topic) or matches(f, topic))
+    router = Router(Counters())
+    for n in range(500):
+        router.route(f"{n}".encode() + b"/a" * 30_000)
+    router.subscribe(FakeSession("s"), Subscription("+/x", 1), 0)
+    assert not compared
+    assert not router.routes
 
 
 @pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, Reason.TOPIC_FILTER_INVALID)])
