@@ -111,8 +111,8 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	MQMESH_ATTACH_FAULTS=$(FAULTS) $(BIN)/pytest --timeout=7200 tests/faults/test_attach.py
 	MQMESH_QUEUE_KILLS=$(QUEUE_KILLS) MQMESH_QUEUE_STORES=log,sqlite,lmdb,postgres,redis,nats,rabbitmq $(BIN)/pytest --timeout=14400 tests/faults/test_kill_queues.py tests/faults/test_kill_queues_across_sites.py tests/faults/test_two_homes.py
 
-fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration, commands, files to migrate, and the worst that clients do; SEED=1
-	for part in codec broker websocket link config commands migrate slices; do $(BIN)/python -m tests.fuzz.fuzz_$$part --for $(FOR) --seed $(SEED); done
+fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration, commands, files to migrate, and the worst that clients do to the loop and to memory; SEED=1
+	for part in codec broker websocket link config commands migrate slices memory; do $(BIN)/python -m tests.fuzz.fuzz_$$part --for $(FOR) --seed $(SEED); done
 
 nightly: venv services ## every test with ten times the examples, and the simulation with SEEDS (2000) seeds
 	MQMESH_SEEDS=$(SEEDS) MQMESH_RETAINED_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation tests/mesh/retained/test_sync.py

@@ -5,8 +5,9 @@ The attacker (127.0.0.66) takes memory in every way that a client or a stranger 
 - silent connections, and links that never prove a key;
 - clients that connect and leave as fast as they can;
 - packets of which the last byte never comes, from strangers and from clients;
-- wills, subscriptions with long filters, topic aliases, retained messages;
-- queues of sessions that are away; subscribers that do not read, and subscribers that do not acknowledge.
+- wills, subscriptions with long filters, topic aliases, retained messages, topics by the thousand;
+- queues of sessions that are away, also of messages that come alone and that others get in many forms; subscribers that do not read, and
+  subscribers that do not acknowledge.
 
 Each way goes on until the broker refuses, or until it has offered more than `limits.broker_bytes`. After each of them a
 client at 127.0.0.2 does what clients do: it connects with a will, subscribes,
@@ -292,6 +293,64 @@ class Trial:
             away.close()
         return await self._publish("queues", lambda number: f"attacker/queue/{number % 64}", False)
 
+    async def topics(self) -> int:
+        """Topics of 60 kB, each of which is used once."""
+        peer = await self.client(ATTACKER, "topics")
+        if peer is None:
+            return 0
+        offered = 0
+        while offered < 1.2 * self.limit:
+            peer.send(*[Publish(f"{offered}/{number}/" + "t" * 60_000) for number in range(10)])
+            offered += 600_000
+            if not await peer.flushed():
+                break
+        peer.close()
+        return offered
+
+    async def small(self) -> int:
+        """Messages of a few bytes, one at a time, for sessions that are away."""
+        for number in range(20):
+            away = await self.client(ATTACKER, f"small {number}", expiry=3600)
+            if away is not None:
+                away.send(Subscribe(1, [Subscription(f"attacker/small/{number}", 1)]))
+                await away.expect(Suback)
+                away.close()
+        peers = [await self.client(ATTACKER, f"small publisher {number}") for number in range(20)]
+        sent = await asyncio.gather(*[self._publish_small(peer, number) for number, peer in enumerate(peers) if peer is not None])
+        return sum(sent)
+
+    async def _publish_small(self, peer: Peer, number: int) -> int:
+        sent = 0
+        for at in range(5_000):
+            peer.send(Publish(f"attacker/small/{number}", b"x", 1, packet_id=at + 1))
+            answer = await peer.receive()
+            if not isinstance(answer, Puback) or answer.reason >= 0x80:
+                break
+            sent += 20
+        peer.close()
+        return sent
+
+    async def forms(self) -> int:
+        """Messages for a session that is away, which others get in forty forms."""
+        away = await self.client(ATTACKER, "forms", expiry=3600)
+        if away is None:
+            return 0
+        away.send(Subscribe(1, [Subscription("attacker/forms", 1)]))
+        await away.expect(Suback)
+        away.close()
+        tasks = []
+        for number in range(1, 41):
+            peer = await self.client(ATTACKER, f"form {number}")
+            if peer is not None:
+                peer.send(Subscribe(1, [Subscription("attacker/forms", 0)], {Property.SUBSCRIPTION_IDENTIFIER: [number]}))
+                await peer.receive()
+                self.kept.append(peer)
+                tasks.append(asyncio.create_task(_drain(peer)))
+        offered = await self._publish("forms publisher", lambda _: "attacker/forms", False)
+        for task in tasks:
+            task.cancel()
+        return offered
+
     async def _publish(self, name: str, topic: Callable[[int], str], retain: bool) -> int:
         peer = await self.client(ATTACKER, name)
         if peer is None:
@@ -355,7 +414,7 @@ class Trial:
             self.aliases,
             self.unread,
         ]
-        ways += [self.unacknowledged, self.retained, self.queues, self.halves]
+        ways += [self.topics, self.unacknowledged, self.forms, self.small, self.retained, self.queues, self.halves]
         for way, following in itertools.zip_longest(ways, ways[1:]):
             await self.attack(way.__name__.replace("_", " "), way)
             if following is not None and way is not self.silent:
