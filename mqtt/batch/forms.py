@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-MOST = 16 * 2**20  # bytes of forms; beyond, those made so far are forgotten
+MOST = 4 * 2**20  # bytes of forms; beyond, those made so far are forgotten
 
 
 class _Forms:
