@@ -222,10 +222,10 @@ class Persistence:
 
     def flush(self) -> None:
         """The end of a piece of work: what was changed is a group; let go of what need not wait. `begin_commit` follows."""
-        if self.dirty:
-            for one in self.dirty:
+        while self.dirty:  # what one of them writes may change another
+            dirty, self.dirty = self.dirty, {}
+            for one in dirty:
                 one.write_state()
-            self.dirty.clear()
         self._last_run = None
         if self._ready or self._holding or self._callbacks:
             self._release()

@@ -200,3 +200,27 @@ async def test_what_a_callback_writes_is_waited_for_as_well():
         store.release()
         await until(lambda: len(said) > 1)
         assert (said, store.value("broker", b"second")) == (["first", "second"], b"x")
+
+
+async def test_what_changes_while_a_change_is_written_is_in_the_same_batch():
+    """Posts that cannot go any more are given back to who sent them, and who does something about it may change a session."""
+    async with Site(store=slow_store()) as site:
+        persistence = site.broker.site.persistence
+
+        class Change:
+            def __init__(self, key: bytes, following: Change | None) -> None:
+                self.key, self.following = key, following
+
+            def write_state(self) -> None:
+                persistence.writer.put_value("broker", self.key, b"x")
+                if self.following is not None:
+                    persistence.dirty[self.following] = None
+
+        persistence.dirty[Change(b"first", Change(b"second", None))] = None
+        said = []
+        persistence.flush()
+        persistence.when(persistence.mark(), lambda: said.append("kept"))
+        site.broker.context.flush()
+        await until(lambda: bool(said))
+        assert not persistence.dirty
+        assert [persistence.store.value("broker", key) for key in (b"first", b"second")] == [b"x", b"x"]
