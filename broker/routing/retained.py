@@ -29,6 +29,7 @@ LEVEL = 72  # the same of each further level
 BURIED = 768  # the same of a deletion that the mesh remembers, topic included
 
 
+SPARE = 64  # ends of messages that are replaced or gone, beside as many as there are messages
 CHANGED_MAX = 100_000  # topics that changed while replays were under way; beyond, a replay may send what has come as a message
 
 
@@ -78,7 +79,7 @@ class Retained:
         self._tree: TopicTree[Kept] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
         self._marks: WeakSet[Mark] = WeakSet()  # of the replays under way
-        self._changed: dict[bytes, int] = {}  # topic -> serial of its last change, while there are any
+        self._changed: dict[int, int] = {}  # hash of a topic -> serial of its last change, while there are any
         self._serial = 0
         self._ledger = ledger
         self._ends: list[tuple[float, bytes]] = []
@@ -136,7 +137,7 @@ class Retained:
             self.keeper.retain(kept.run())
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
-            if len(self._ends) > 2 * len(self._tree) + 1024:
+            if len(self._ends) > 2 * len(self._tree) + SPARE:
                 self._rebuild()
         return True
 
@@ -163,7 +164,7 @@ class Retained:
     def _replay(self, mark: Mark, topic_filter: str, client_id: str) -> Iterator[Batch | None]:
         for kept in self._tree.walk(topic_filter):
             if kept is not None:
-                if self._changed and self._changed.get(kept.topic, 0) > mark.serial:
+                if self._changed and self._changed.get(hash(kept.topic), 0) > mark.serial:
                     kept = None
                 elif self._coming:
                     found = self._coming.get(kept.topic)
@@ -176,7 +177,7 @@ class Retained:
         self._serial += 1
         if len(self._changed) >= CHANGED_MAX:
             self._changed.clear()
-        self._changed[topic] = self._serial
+        self._changed[hash(topic)] = self._serial  # topics of 60 kB may be gone, and need not be kept
 
     def expect(self, topic: bytes, key: bytes) -> None:
         """The message that is retained now comes as a message too."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from mqmesh.broker.client import packets as handlers
 from mqmesh.broker.ledger import RETAINED, Ledger
-from mqmesh.broker.routing.retained import OVERHEAD, Retained
+from mqmesh.broker.routing.retained import OVERHEAD, SPARE, Retained
 from mqmesh.broker.session.session import REPLAY_STEPS, Session
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
@@ -277,3 +279,23 @@ def test_replacing_over_and_over_does_not_pile_up():
     assert len(retained._ends) < 2000
     retained.sweep(10_000 + 61)
     assert len(retained) == 0
+
+
+def test_topics_that_are_gone_leave_nothing_behind_while_a_replay_is_under_way():
+    """A client that reads nothing keeps its replay for ever, and another one retains and deletes topics of 60 kB, with an expiry."""
+    retained = Retained(Ledger(2**30))
+    retained.store(Run(b"first", 0, True, [b"x"]))
+    replay = retained.replay("#", "c")
+    next(replay)
+    tracemalloc.start()
+    try:
+        memory = tracemalloc.get_traced_memory()[0]
+        for number in range(500):
+            topic = b"%d" % number + b"t" * 60_000
+            retained.store(Run(topic, 0, True, [b"x"], expiry=1000))
+            retained.store(Run(topic, 0, True, [b""]))
+        assert tracemalloc.get_traced_memory()[0] - memory < (SPARE + 10) * 60_000
+    finally:
+        tracemalloc.stop()
+    retained.store(Run(b"later", 0, True, [b"x"]))
+    assert not any(replay), "what is retained from then on comes as a message"
