@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..base.cache import LONGEST, Cache
+from ..base.cache import Cache
 from ..base.process.files import replace_file
 from ..broker.applications import Application, Lookup
 from .client import ClientError
@@ -32,6 +32,7 @@ FRESH = 30.0  # seconds between two listings
 PAUSE = 5.0  # seconds without asking, after the directory did not answer
 UNKNOWN_FOR = 2.0  # seconds for which a name that is not registered is not asked for again
 UNKNOWN_MOST = 10_000  # such names
+LONGEST_NAME = 255  # characters of a name that can be registered: of others nothing is asked, or remembered
 ASKED_MOST = 10_000  # answers that wait for the directory
 OFFERED_MOST = 1000  # applications that one broker registers
 FULL = "too many names are being looked up"
@@ -89,7 +90,7 @@ class Applications:
             answer(Lookup(record))
             return
         since = self._unknown.get(name)
-        if since is not None and self._clock() - since < UNKNOWN_FOR:
+        if len(name) > LONGEST_NAME or (since is not None and self._clock() - since < UNKNOWN_FOR):
             answer(Lookup(None))
             return
         with self._lock:
@@ -236,7 +237,7 @@ class Applications:
         if found.record is not None:
             self._known[name] = found.record
             self._unknown.pop(name, None)
-        elif not found.away and len(name) <= LONGEST:
+        elif not found.away:
             self._unknown.keep(name, self._clock())
         for answer in answers:
             answer(found)
@@ -291,7 +292,7 @@ def _fits(application: Application) -> bool:
     """Whether a directory takes it. One that it refuses would have it refuse the broker's whole claim."""
     texts = (application.name, *application.clients, *application.alternatives, *application.consents)
     lists = (application.clients, application.alternatives, application.consents)
-    plain = all(0 < len(one) <= 255 and one.isprintable() and " ".join(one.split()) == one for one in texts)
+    plain = all(0 < len(one) <= LONGEST_NAME and one.isprintable() and " ".join(one.split()) == one for one in texts)
     return plain and all(len(one) <= 64 for one in lists)
 
 

@@ -93,6 +93,19 @@ def begin() -> Iterator[Callable[..., World]]:
 
 
 @in_loop
+async def test_a_name_that_cannot_be_registered_is_not_asked_for(begin: Callable[..., World]) -> None:
+    """Any publisher chooses it, with up to 65,535 bytes: nothing of it is kept while the directory is slow."""
+    book = Book("orders")
+    book.gate.clear()
+    world = begin(book)
+    answers: list[Lookup] = []
+    world.made.find("n" * 256, answers.append)
+    assert answers == [Lookup(None)]
+    world.made.find("n" * 255, answers.append)
+    assert len(answers) == 1, "this one waits"
+
+
+@in_loop
 async def test_f07_names_are_listed_cached_and_asked_for_again(begin: Callable[..., World]) -> None:
     """F7: alternatives come from the directory, are cached, and are asked for again."""
     book = Book("orders")
