@@ -130,8 +130,7 @@ class Relay:
             following = alike_with(data, prefix, others, position, size, end, rest_end + 8 - position)
         else:
             following = alike_until(data, prefix, position, size, end)
-        count = (following - position) // size
-        rest = data[bits_end:rest_end]
+        count, rest = (following - position) // size, data[bits_end:rest_end]
         if count == 1 and following < end and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST:
             span = self._spans.find(data, at, topic_end, sequence_at, position + size - payload, end)
             if span is not None and self._take_span(link, stream, rest, data, position, topic_end, bits_end, sequence_at, span):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
+    from .forms import Forms
     from .parts import PartsBatch
 
 
@@ -46,16 +47,18 @@ class Batch:
     received: when the broker took it, in seconds of the caller's clock.
     length: payload bytes of each message of a run; else the average size of a message in bytes, for accounts of memory.
     uniform: it is a run.
-    mark: which messages these are; None: nobody writes that down. The only attribute that is set later.
+    mark: which messages these are; None: nobody writes that down. Set later.
+    forms: what was made of it, as long as it is one of the last (`forms.py`). Set later.
 
     The methods that encode take `version` (4 or 5), the `qos` and `retain` of the delivery, and `more`: encoded properties that follow
     each message's own (ignored for version 4).
     """
 
-    __slots__ = ("count", "length", "mark", "qos", "received")
+    __slots__ = ("count", "forms", "length", "mark", "qos", "received")
 
     uniform: ClassVar[bool] = False
     count: int
+    forms: Forms | None
     length: int
     mark: Mark | None
     qos: int

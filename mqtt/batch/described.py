@@ -45,6 +45,7 @@ class DescribedBatch(Batch):
         self.expiry = expiry
         self.received = received
         self.mark = None
+        self.forms = None
         self.count = len(payloads)
         self.described = described
         self._payloads = payloads

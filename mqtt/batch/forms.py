@@ -1,43 +1,71 @@
-"""What was last made of a batch: its frames in the forms that its recipients get, and what they are made from.
+"""What was made of a batch: its frames in the forms that its recipients get, and what they are made from.
 
 A batch goes to many recipients of few kinds (protocol version, QoS, retain flag, further properties). Each form is made for the first of
 a kind, and the others share it. A batch that waits in a session needs none of its forms, and would hold a copy of its messages for each
-kind. So they are no part of it: there are those of one batch at a time, the one that was last delivered.
+kind. So only the few batches have forms whose forms were made last: `BATCHES` small ones, and one large one.
 
-Several threads may have batches: what one of them looks at does not change under it.
+Several threads may have batches: one of them may lose its forms to another thread's, but not while it looks at them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Protocol
 
-MOST = 4 * 2**20  # bytes of forms; beyond, those made so far are forgotten
-
-
-class _Forms:
-    __slots__ = ("batch", "bytes", "made")
-
-    def __init__(self, batch: object) -> None:
-        self.batch = batch
-        self.bytes = 0
-        self.made: dict[Hashable, Any] = {}
+BATCHES = 16  # that have forms
+SMALL = 64 * 2**10  # bytes of the forms of a batch, beyond which no other batch has any
+MOST = 4 * 2**20  # bytes of the forms of a batch; beyond, those made so far are forgotten
 
 
-_last = _Forms(None)
+class Forms(dict[Hashable, Any]):
+    """Those of one batch. size: in bytes."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
 
 
-def form_of(batch: object, key: Hashable) -> Any:
+class HasForms(Protocol):
+    """A batch. forms: None: it has none."""
+
+    forms: Forms | None
+
+
+_recent: deque[HasForms] = deque()  # the batches that have forms, the oldest first
+
+
+def form_of(batch: HasForms, key: Hashable) -> Any:
     """A form that was made of a batch; None: it has to be made."""
-    last = _last
-    return last.made.get(key) if last.batch is batch else None
+    forms = batch.forms
+    return forms.get(key) if forms is not None else None
 
 
-def keep_form(batch: object, key: Hashable, form: Any, size: int) -> None:
+def keep_form(batch: HasForms, key: Hashable, form: Any, size: int) -> None:
     """Have a form for the next recipients. size: its bytes."""
-    global _last
-    last = _last
-    if last.batch is not batch or last.bytes + size > MOST:
-        last = _last = _Forms(batch)
-    last.made[key] = form
-    last.bytes += size
+    forms = batch.forms
+    if forms is None:
+        forms = batch.forms = Forms()
+        _recent.append(batch)
+        if len(_recent) > BATCHES:
+            _recent.popleft().forms = None
+    elif forms.size + size > MOST:
+        forms.clear()
+        forms.size = 0
+    if forms.size <= SMALL < forms.size + size:
+        _forget_others(batch)
+    forms[key] = form
+    forms.size += size
+
+
+def _forget_others(batch: HasForms) -> None:
+    for _ in range(len(_recent)):
+        try:
+            other = _recent.popleft()
+        except IndexError:  # another thread was faster
+            return
+        if other is batch:
+            _recent.append(batch)
+        else:
+            other.forms = None

@@ -11,6 +11,8 @@ a Subscription Identifier; everything is validated before.
 
 from __future__ import annotations
 
+from array import array
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..length import encode_length, known_length
@@ -36,7 +38,7 @@ class Frame(NamedTuple):
 class PacketBatch(Batch):
     """`count` messages of QoS `qos` as they came from a client of `version`."""
 
-    __slots__ = ("_block", "_offsets", "_version")
+    __slots__ = ("_block", "_offsets", "_starts", "_version")
 
     topic = b""
     properties = b""
@@ -48,11 +50,13 @@ class PacketBatch(Batch):
         self.qos = qos
         self.received = received
         self.mark = None
+        self.forms = None
         self.count = count
         self.length = -(-len(block) // count)
         self._block = block
         self._version = version
         self._offsets = offsets
+        self._starts: array[int] | None = None
 
     def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
         """See `Batch`."""
@@ -121,28 +125,38 @@ class PacketBatch(Batch):
             parts += (header, length, block[topic:topic_end], identifier, properties, block[payload:stop])
         return b"".join(parts), offsets
 
+    def _places(self) -> array[int]:
+        """Where each frame begins, and where the last one ends; found when first needed. It stays: there may be many parts."""
+        if self._starts is None:
+            block, position = self._block, 0
+            starts = array("I", (0,))
+            while position < len(block):
+                position = _end(block, position)
+                starts.append(position)
+            self._starts = starts
+        return self._starts
+
     def _cut(self) -> list[Frame]:
         """The frames' places, found when first needed."""
         frames: list[Frame] | None = form_of(self, FRAMES)
         if frames is None:
-            block = self._block
-            frames = []
-            position = 0
-            while position < len(block):
-                stop = _end(block, position)
-                topic = position + 2
-                while block[topic - 1] >= 128:
-                    topic += 1
-                topic_end = payload = topic + 2 + (block[topic] << 8 | block[topic + 1])
-                if self.qos:
-                    payload += 2
-                if self._version == 5:
-                    length, payload = known_length(block, payload)
-                    payload += length
-                frames.append(Frame(position, topic, topic_end, payload, stop))
-                position = stop
+            frames = [self._frame(position, stop) for position, stop in pairwise(self._places())]
             keep_form(self, FRAMES, frames, FRAME_BYTES * len(frames))
         return frames
+
+    def _frame(self, position: int, stop: int) -> Frame:
+        """The frame that begins at `position`."""
+        block = self._block
+        topic = position + 2
+        while block[topic - 1] >= 128:
+            topic += 1
+        topic_end = payload = topic + 2 + (block[topic] << 8 | block[topic + 1])
+        if self.qos:
+            payload += 2
+        if self._version == 5:
+            length, payload = known_length(block, payload)
+            payload += length
+        return Frame(position, topic, topic_end, payload, stop)
 
     def parts(self) -> PartsBatch:
         """See `Batch`."""
@@ -173,17 +187,16 @@ class PacketBatch(Batch):
 
     def part(self, start: int, stop: int) -> PacketBatch:
         """See `Batch`."""
-        frames = self._cut()
-        begin = frames[start].start
-        made = PacketBatch(self._block[begin : frames[stop - 1].stop], self._version, self.qos, stop - start, self.received)
+        places = self._places()
+        made = PacketBatch(self._block[places[start] : places[stop]], self._version, self.qos, stop - start, self.received)
         if self.mark is not None:
             made.mark = self.mark.part(start, stop)
         return made
 
     def chosen(self, indexes: list[int]) -> PacketBatch:
         """See `Batch`."""
-        frames = self._cut()
-        block = b"".join([self._block[frames[index].start : frames[index].stop] for index in indexes])
+        places = self._places()
+        block = b"".join([self._block[places[index] : places[index + 1]] for index in indexes])
         made = PacketBatch(block, self._version, self.qos, len(indexes), self.received)
         if self.mark is not None:
             made.mark = self.mark.chosen(indexes)
@@ -192,7 +205,8 @@ class PacketBatch(Batch):
     def single(self, index: int) -> Run:
         """See `Batch`."""
         block = self._block
-        _, topic, topic_end, payload, stop = self._cut()[index]
+        places = self._places()
+        _, topic, topic_end, payload, stop = self._frame(places[index], places[index + 1])
         properties = b""
         if self._version == 5:
             properties = _unprefixed(block[topic_end + 2 if self.qos else topic_end : payload])

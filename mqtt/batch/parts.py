@@ -54,6 +54,7 @@ class PartsBatch(Batch):
         self.qos = qos
         self.received = received
         self.mark = None
+        self.forms = None
         self.count = len(names)
         self.names = names
         self.length = -(-(sum(map(len, names)) + sum(map(len, payloads))) // len(names))

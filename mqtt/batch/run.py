@@ -106,6 +106,7 @@ class Run(Batch):
         self.expiry = expiry
         self.received = received
         self.mark = None
+        self.forms = None
         self._payloads = payloads
         self._raw = raw
         self._raw_version = raw_version
@@ -141,7 +142,7 @@ class Run(Batch):
 
     def frames(self, version: int, qos: int, retain: bool = False, more: bytes = b"") -> Frames:
         """The run as PUBLISH packets of one size, DUP clear; their packet identifiers are whatever they are."""
-        if self._came_as(version, qos, retain, more):
+        if version == self._raw_version and qos == self.qos and retain == self.retain and (version == 4 or not more):  # `_came_as`
             assert self._raw is not None
             data, offset, size, _ = self._raw
             if qos and version == 5:
@@ -149,7 +150,8 @@ class Run(Batch):
                 offset -= own + (1 if own < 128 else len(encode_length(own)))
             return Frames(data, size, offset - 2 if qos else 0)
         key = (version, qos, retain, more if version == 5 else b"")
-        frames: Frames | None = form_of(self, key)
+        forms = self.forms  # as `form_of` does; hot: once for each recipient
+        frames: Frames | None = forms.get(key) if forms is not None else None
         if frames is None:
             frames = self._encode(*key)
             keep_form(self, key, frames, len(frames.data))

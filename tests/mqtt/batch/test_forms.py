@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from mqmesh.mqtt.batch import forms
+from mqmesh.mqtt.batch import forms, packets
 from mqmesh.mqtt.batch.batch import Batch
 from mqmesh.mqtt.batch.packets import PacketBatch
 from mqmesh.mqtt.batch.parts import PartsBatch
@@ -48,13 +48,36 @@ def test_a_batch_that_waits_holds_its_messages_once(make: Callable[[int], Batch]
         tracemalloc.stop()
 
 
-def test_recipients_of_one_kind_share_a_form_and_another_batch_ends_that() -> None:
+def test_recipients_of_one_kind_share_a_form_and_another_large_batch_ends_that() -> None:
     one, other = raw_run(1), raw_run(2)
     shared = one.block(5)
     assert one.block(5) is shared
     assert other.block(5) != shared
+    assert one.forms is None
     assert one.block(5) == shared
-    assert one.block(5) is not shared
+
+
+def test_small_batches_have_forms_beside_each_other() -> None:
+    """As the parts have that members of a shared subscription get: the whole is cut once."""
+    batches = [Run(b"t", 1, False, [b"%d" % number]) for number in range(forms.BATCHES + 3)]
+    for batch in batches:
+        batch.block(5)
+    assert [batch.forms is None for batch in batches] == [True] * 3 + [False] * forms.BATCHES
+
+
+def test_a_batch_that_goes_in_small_parts_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a session that takes ten messages at a time, while other batches have forms: else each part would take as long as the whole."""
+    looked = []
+    end = packets._end
+    monkeypatch.setattr(packets, "_end", lambda block, position: looked.append(position) or end(block, position))
+    count = 1000
+    batch = PacketBatch(b"".join(encode(Publish(f"t/{n}", b"x" * (n % 50), 1, packet_id=n + 1), 4) for n in range(count)), 4, 1, count, 0.0)
+    for start in range(0, count, 10):
+        batch.stamped(4, 1, False, b"", start, 10, 1, False)
+        batch.stamped(5, 1, False, b"", start, 10, 1, False)
+        for number in range(forms.BATCHES):
+            raw_run(number).block(5)
+    assert len(looked) <= 3 * count
 
 
 @pytest.mark.parametrize("version", [4, 5])
