@@ -35,7 +35,7 @@ log = logging.getLogger("mqmesh.broker")
 
 SLICE = 0.004  # seconds that one piece of work has the loop
 ROUND = 0.004  # seconds of such work between two looks at the sockets
-CROWD = 0.008  # seconds of pieces that come at once, beyond which a piece waits
+CROWD = 0.004  # seconds of pieces that come at once, beyond which a piece waits
 HALF = 0.5  # seconds after which half of what an address has used is forgotten
 STALL = 0.020  # seconds of processor time that a piece of work should never take
 REST = 0.5  # of the time that passes, the part that is no client's: while pieces take less than the rest, none has to wait
