@@ -112,12 +112,12 @@ class Mesh:
         said = []
         for number, node in self.nodes.items():
             members, core = node._members, node._core
-            members.flush_interest()
+            members.exchange.flush()
             for end in core.links.values():
                 end.synced = end.compared = True
             members.say_links()
             key = number, core.uuid
-            said.append((members.states.records[key], core.lives.own, members.own.whole(key)))
+            said.append((members.states.records[key], core.lives.own, members.exchange.own.whole(key)))
         told = {life.life: life.serial for _, life, _ in said}
         for number, node in self.nodes.items():
             members, core = node._members, node._core

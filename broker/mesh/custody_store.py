@@ -129,6 +129,8 @@ class Custody:
         if self._timer is not None:
             self._timer.cancel()
         self.save()
+        while self._node.remembering:
+            self.save()
         self._persistence.writer.put_value(STATE, ENDED, b"1")
 
     def recover(self, now: float) -> int:

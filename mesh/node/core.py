@@ -232,6 +232,7 @@ class LinkEnd:
     second: the peer is another life of a neighbour that has a link: it hears and says what all know, and is not used.
     lives: the serial of the newest statement of each life that went over it, either way.
     packer, unpacker: of trees, None before the first.
+    unheard: what came over it of interest and is not taken yet.
     sent, received: data frames. dropped: those that it was too full for, of custody too, which comes again.
     """
 
@@ -255,6 +256,7 @@ class LinkEnd:
         "streams",
         "synced",
         "twin",
+        "unheard",
         "unpacker",
     )
 
@@ -275,6 +277,7 @@ class LinkEnd:
         self.lives: dict[bytes, int] = {}
         self.packer: Packer | None = None
         self.unpacker: Unpacker | None = None
+        self.unheard = 0
         self.sent = self.received = self.dropped = 0
 
 

@@ -25,7 +25,7 @@ from ..view.interest import Interests, InterestSet
 from ..view.linkstate import LinkStates
 from ..view.remembered import Known
 from ..view.zones import Zones
-from ..wire.control import EPOCH_BITS, InterestUpdate, Life, LinkEntry, LinkRecord, SummaryEntry
+from ..wire.control import EPOCH_BITS, InterestUpdate, Life, LinkEntry, LinkRecord, SummaryEntry, decode_interest
 from ..wire.envelope import Share
 from ..wire.identity import LIFE, Identity
 from ..wire.keys import Pin, Seal
@@ -33,6 +33,7 @@ from ..wire.visited import numbers
 from .core import Core, LinkEnd
 from .dispatch import Dispatch
 from .fence import Fence
+from .interest_exchange import Heard, InterestExchange, Steps
 from .own_tree import OwnTree
 
 NAMED = 1000  # refused keys that are remembered, so that each is said once
@@ -56,8 +57,8 @@ class Membership:
         self._own_groups = own_groups
         self.fence = Fence(core, self)
         self.fence.rise = self._raise_epoch
-        self.own = InterestSet(core.identity.epoch)
-        self._pending: dict[tuple[str, str | None], int | None] = {}  # own interest not yet said
+        self.exchange = InterestExchange(core, interests, self.fence, self._taking_interest)
+        self.exchange.on_caught_up = self._look_informed
         self._sequence = 0  # of the own link record
         self._said = float("-inf")  # when it was said last because a link had come
         self._unsaid = False  # links have come since
@@ -69,7 +70,6 @@ class Membership:
         self.changed: dict[int, float] = {}  # when a broker came into reach or went out of it last, in this life
         self._forgotten: set[Key] = set()
         self._named: set[tuple[int, bytes]] = set()  # (number, key) that an event has named
-        self._seal_interest()
         self._told_known = False
         # who is known now, reachable or not, beside those that were named before, and all that a policy leads to
         self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
@@ -134,57 +134,22 @@ class Membership:
             core.journal.node(core.uuid, epoch, core.born, core.lives.own.epochs)
         self.fence.say()
         self._tree.epoch_raised()
-        self.own.epoch = epoch
-        self._seal_interest()
-        core.flood("interest", self.own.whole((core.number, core.uuid)))
+        self.exchange.raise_epoch(epoch)
         self.say_links()
 
     # ---- the own interest
 
     def wants(self, filter_: str, group: str | None, weight: int | None) -> None:
-        """Local subscribers of a filter come (weight) or go (None); said with the next `flush_interest`."""
+        """Local subscribers of a filter come (weight) or go (None)."""
         if filter_.startswith("$"):
             return  # such topics never leave a broker
-        self._pending[filter_, group] = weight
+        self.exchange.wants(filter_, group, weight)
         if group is None:
             return
         if weight is None:
             self._own_groups.discard((group, filter_))
         else:
             self._own_groups.add((group, filter_))
-
-    def flush_interest(self) -> None:
-        """Say what has changed since the last time, in one delta."""
-        if not self._pending:
-            return
-        own = self.own
-        changed = {entry: weight for entry, weight in self._pending.items() if own.entries.get(entry) != weight}
-        self._pending.clear()
-        if not changed:
-            return
-        for entry, weight in changed.items():
-            own.put(entry, weight)
-        own.version += 1
-        self._seal_interest()
-        adds = tuple((f, g, w) for (f, g), w in changed.items() if w is not None)
-        removes = tuple(entry for entry, w in changed.items() if w is None)
-        core = self._core
-        version, digest = own.version, own.digest
-        core.flood("interest", InterestUpdate(core.number, core.uuid, own.epoch, version - 1, version, digest, adds, removes, own.seal))
-
-    def _seal_interest(self) -> None:
-        """The own interest is at another version."""
-        core = self._core
-        if core.keys is not None:
-            self.own.seal = core.keys.seal("interest", *self.own.said((core.number, core.uuid)))
-
-    def version_of(self, number: int) -> tuple[int, int]:
-        """(epoch, version) of what is known of a broker's interest; (0, 0) of one that has said nothing."""
-        if number == self._core.number:
-            self.flush_interest()
-            return self.own.epoch, self.own.version
-        known = self.interests.sets.get((number, self.interests.active.get(number, b"")))
-        return (known.epoch, known.version) if known is not None else (0, 0)
 
     # ---- a link comes up
 
@@ -201,7 +166,7 @@ class Membership:
 
     def known_interest(self) -> list[tuple[Key, InterestSet]]:
         """The own interest and all that is known of others, reachable or not."""
-        return [((self._core.number, self._core.uuid), self.own), *self.interests.sets.items()]
+        return [((self._core.number, self._core.uuid), self.exchange.own), *self.interests.sets.items()]
 
     def on_summary(self, end: LinkEnd, entries: tuple[SummaryEntry, ...]) -> None:
         """Send what the peer lacks."""
@@ -225,16 +190,16 @@ class Membership:
         self.fence.tell(end, newer)
         if newer:
             core.control(end.id, "linkstate", newer)
-        self.flush_interest()
+        self.exchange.flush()
         for key, known in self.known_interest():
             if not self._sealed(known.seal):
                 continue
             e = theirs.get(key)
             if e is None or e.version == _NO_VERSION or (known.epoch, known.version) > (e.interest_epoch, e.version):
-                self._say_interest(end, known.whole(key))
+                self.exchange.say(end, key, known)
             elif known.epoch and (known.epoch, known.version) == (e.interest_epoch, e.version) and known.digest != e.digest:
                 core.event("interest_mismatch", broker=key[0], peer=str(end.peer))
-        core.control(end.id, "synced", None)
+        self.exchange.once_said(end, lambda: core.control(end.id, "synced", None))
 
     def on_synced(self, end: LinkEnd, _: int) -> None:
         """The peer has said all: the link may be used."""
@@ -276,34 +241,37 @@ class Membership:
         """Whether an epoch of the own identity is known to be that of another life."""
         return self._core.lives.differ(self._core.number, self._core.uuid, epoch, self._core.identity.epoch)
 
-    def on_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
-        """Apply and pass on what is new; ask for the whole where a delta does not fit."""
+    def _taking_interest(self, end: LinkEnd, said: Heard) -> Steps:
+        """Apply and pass on what is new, a portion at a time; ask for the whole where a delta does not fit. Raises `PeerError`."""
         core = self._core
+        update = (yield from decode_interest(said)) if isinstance(said, bytes) else said
         key = (update.number, update.uuid)
         if key == (core.number, core.uuid):
-            self._on_own_interest(end, update)
+            yield from self._taking_own_interest(end, update)
             return
         self.refresh()
-        if self.buried(*key, update.epoch):
-            return
-        if self.states.foreign(update.number, update.uuid, update.epoch):
+        if self.states.foreign(*key, update.epoch) and not self.buried(*key, update.epoch):
             self.fence.tell(end, [update])  # the life that holds its place says its own; the peer learns whose this is
+        if not self._counts(update) or (update.seal is not None and not self._admits(end, update.number, None, update.seal)):
             return
-        active = self.interests.active.get(update.number)
-        if active is not None and active != update.uuid and self.states.live >> update.number & 1:
-            return
-        if update.seal is not None and not self._admits(end, update.number, None, update.seal):
-            return
-        verdict = self.interests.apply(update, None if core.keys is None else lambda found: self._signed(update, found))
+        genuine = None if core.keys is None else lambda found: self._signed(update, found)
+        verdict = yield from self.interests.applying(update, genuine, lambda: self._counts(update))
         if verdict == "new":
             self._learn(update.number, update.seal)
             self._forgotten.discard(key)
             self.fence.tell_all([update], but=end.id)
-            core.flood("interest", update, but=end.id)
-        elif verdict == "gap":
+            self.exchange.flood(update, but=end.id, payload=said if isinstance(said, bytes) else None)
+        elif verdict == "gap" and core.links.get(end.id) is end:
             core.control(end.id, "want", [key])
 
-    def _on_own_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
+    def _counts(self, update: InterestUpdate) -> bool:
+        """Whether what is said of a broker's interest is that of a life that may hold its number."""
+        if self.buried(update.number, update.uuid, update.epoch) or self.states.foreign(update.number, update.uuid, update.epoch):
+            return False
+        active = self.interests.active.get(update.number)
+        return active is None or active == update.uuid or not self.states.live >> update.number & 1
+
+    def _taking_own_interest(self, end: LinkEnd, update: InterestUpdate) -> Steps:
         """A peer says what this broker wants. If that is of a later epoch, it hides what this life says, and this life goes above it.
 
         It is that of a life which nobody here has heard of: a copy, or one whose data folder was restored from a backup since.
@@ -317,7 +285,8 @@ class Membership:
             if update.base is not None:  # what is signed is the whole
                 core.control(end.id, "want", [(core.number, core.uuid)])
                 return
-            if not self._signed(update, InterestSet.of(update)):
+            found = yield from InterestSet.of(update)
+            if not self._signed(update, found):
                 return
         self._raise_epoch(update.epoch)
 
@@ -326,11 +295,7 @@ class Membership:
         known = dict(self.known_interest())
         for key in keys:
             if key in known and self._sealed(known[key].seal):
-                self._say_interest(end, known[key].whole(key))
-
-    def _say_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
-        self.fence.tell(end, [update])
-        self._core.control(end.id, "interest", update)
+                self.exchange.say(end, key, known[key])
 
     # ---- who may say it
 
@@ -531,9 +496,13 @@ class Membership:
             self.on_went(went)
         if came:
             self._dispatch.in_reach()
-            if not self.informed:  # only now does what was said count: interest belongs to who is reachable
-                self.informed = True
-                core.event("informed", brokers=came.bit_count())
+            self._look_informed()  # only now does what was said count: interest belongs to who is reachable
+
+    def _look_informed(self) -> None:
+        live = self._live & ~(1 << self._core.number)
+        if not self.informed and live and not self.interests.late:
+            self.informed = True
+            self._core.event("informed", brokers=live.bit_count())
 
     def _stay_ahead(self) -> None:
         """Raise the epoch above that of an earlier broker of this number, unless that one lives."""
@@ -552,7 +521,9 @@ class Membership:
     # ---- absence
 
     def next_deadline(self) -> float | None:
-        """When links are said, or the next absent broker is forgotten."""
+        """When there is more of interest to say or to take (at once), links are said, or the next absent broker is forgotten."""
+        if self.exchange.busy:
+            return self._core.now
         if self._unsaid:
             return self._said + LINKS_PAUSE
         if not self._absent:
@@ -566,7 +537,8 @@ class Membership:
         return min(due, default=None)
 
     def expire(self) -> None:
-        """Forget those that have been away for too long, and release their keys."""
+        """Go on with interest; forget those that have been away for too long, and release their keys."""
+        self.exchange.work()
         self._release_keys()
         limit = self._core.config.forget_after
         if limit is None:

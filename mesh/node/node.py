@@ -151,7 +151,9 @@ class Node:
         """All brokers that this one knows, itself included, by number."""
         self._members.refresh()
         states, core = self._states, self._core
-        found = [Member(core.number, core.identity.name, core.uuid, core.identity.epoch, True, 0, 0, len(self._members.own.entries), 0)]
+        found = [
+            Member(core.number, core.identity.name, core.uuid, core.identity.epoch, True, 0, 0, len(self._members.exchange.own.entries), 0)
+        ]
         first: dict[int, int] = {}  # the neighbour that the path to a broker begins with; parents stand before their children
         for number, path in states.paths.items():
             first[number] = number if path.parent == core.number else first[path.parent]
@@ -481,7 +483,7 @@ class Node:
     def interest_of(self, number: int) -> tuple[int, int]:
         """How new what is known here of a broker's interest is: (epoch, version); of this broker's own: with what it says next."""
         self._members.refresh()
-        return self._members.version_of(number)
+        return self._members.exchange.version_of(number)
 
     # ---- who has it
 
@@ -553,7 +555,7 @@ class Node:
             core.stirred = False
             self._members.flush_links()
             self._members.refresh()
-            self._members.flush_interest()
+            self._members.exchange.flush()
             self._dispatch.flush()
             self._retained.flush()
             self._signalling.flush()
@@ -663,6 +665,11 @@ class Node:
         All of it goes into one batch with the deliveries that were carried out (`handed`) up to now; `committed` says when it is kept.
         """
         return None if self._core.journal is None else self._core.journal.take(self._core.now)
+
+    @property
+    def remembering(self) -> bool:
+        """Whether the last `records` held only a part of what was learned of others: more follows at once."""
+        return self._core.journal is not None and self._core.journal.others.partly
 
     def page_read(self, order: int, body: bytes | None, now: float) -> None:
         """The shell has read what `ReadPage` asked for. body: as `Records.pages` gave it; None: it is damaged or not there."""

@@ -15,7 +15,7 @@ from ...mqtt.length import known_length
 from ...mqtt.reasons import Reason
 from ..view.branches import check_branch, part, tree_digest
 from ..view.trees import Child, Record, branches, check_open
-from ..wire.control import DEFLATED, PREFIX, Branch, Noted, Open, decode, decode_packed, encode_mask
+from ..wire.control import DEFLATED, LARGE, PREFIX, Branch, Noted, Open, decode, decode_packed, encode_mask
 from ..wire.envelope import bad_frame
 from ..wire.packed import Unpacker
 from .core import Core, LinkEnd
@@ -57,7 +57,7 @@ class Signalling:
             "synced": self._on_synced,
             "linkstate": self._on_linkstate,
             "life": self._members.on_life,
-            "interest": members.on_interest,
+            "interest": members.exchange.hear,
             "want": members.on_want,
             "open": self._on_open,
             "receipts": self._on_receipts,
@@ -94,6 +94,8 @@ class Signalling:
 
     def _read(self, kind: str, payload: bytes) -> Any:
         """The body of a packet. What is flooded comes once from each neighbour."""
+        if kind == "interest" and len(payload) > LARGE:
+            return payload
         if kind not in FLOODED or len(payload) > LONGEST_KEPT:
             return decode(kind, payload)
         body = self._heard.get((kind, payload))
@@ -109,6 +111,9 @@ class Signalling:
         return decode_packed(kind, payload, end.unpacker)
 
     def _on_synced(self, end: LinkEnd, body: int) -> None:
+        self._members.exchange.once_heard(end, lambda: self._synced(end, body))
+
+    def _synced(self, end: LinkEnd, body: int) -> None:
         if not end.synced:
             self._members.on_synced(end, body)
             self._links.compare()

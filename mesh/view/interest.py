@@ -15,15 +15,17 @@ It does not know links, trees or messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from hashlib import blake2b, sha256, shake_256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...base.cache import LONGEST
 from ...mqtt.errors import MqttError, PeerError
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import FilterTree, check_filter, split_share
-from ..wire.control import InterestUpdate
+from ..wire.control import PORTION, InterestUpdate
 from ..wire.envelope import Share
 from ..wire.keys import Seal
 from .edges import Key
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from .remembered import Remembered
 
 Entry = tuple[str, str | None]  # filter, group
+T = TypeVar("T")
 SUM_BITS = 4096
 _MODULUS = 1 << SUM_BITS
 CACHED = 100_000  # topics whose match is kept
@@ -85,12 +88,21 @@ class InterestSet:
         self.entries: dict[Entry, int] = {}
 
     @classmethod
-    def of(cls, update: InterestUpdate) -> InterestSet:
-        """What an update says that says all."""
+    def of(cls, update: InterestUpdate) -> Generator[None, None, InterestSet]:
+        """What an update says that says all, made a portion at a time."""
         found = cls(update.epoch)
         found.version, found.seal = update.version, update.seal
-        for filter_, group, weight in update.adds:
-            found.put((filter_, group), weight)
+        for part in portions(update.adds):
+            for filter_, group, weight in part:
+                found.put((filter_, group), weight)
+            yield
+        return found
+
+    def copy(self) -> InterestSet:
+        """The same, to be changed by itself."""
+        found = InterestSet(self.epoch)
+        found.version, found.digest, found.sum, found.seal = self.version, self.digest, self.sum, self.seal
+        found.entries = self.entries.copy()
         return found
 
     def put(self, entry: Entry, weight: int | None) -> None:
@@ -108,10 +120,13 @@ class InterestSet:
         """What its owner signs: which set it is, and what is in it."""
         return (*key, self.epoch, self.version, sha256(self.sum.to_bytes(SUM_BITS // 8, "big")).digest())
 
+    def head(self, key: Key) -> InterestUpdate:
+        """The update that says all, without the entries."""
+        return InterestUpdate(key[0], key[1], self.epoch, None, self.version, self.digest, (), (), self.seal)
+
     def whole(self, key: Key) -> InterestUpdate:
         """The update that says all."""
-        adds = tuple((f, g, w) for (f, g), w in self.entries.items())
-        return InterestUpdate(key[0], key[1], self.epoch, None, self.version, self.digest, adds, (), self.seal)
+        return self.head(key)._replace(adds=tuple((f, g, w) for (f, g), w in self.entries.items()))
 
 
 class Interests:
@@ -123,18 +138,21 @@ class Interests:
         self.active: dict[int, bytes] = {}
         self._tree: FilterTree[tuple[int, str | None, int, str]] = FilterTree()
         self._matches: dict[str, Match] = {}
+        self._late: dict[int, tuple[tuple[int, int], deque[Iterator[Entry]]]] = {}  # by number: version of the tree, entries it lacks
         self.changed: set[str] | None = set()  # filters whose routes are stale; None for all
         self.generation = 0
         self.memory: Remembered | None = None
         self.reserved: tuple[str, ...] = ()  # topics that begin so are matched by filters that begin so alone
 
     def restore(self, sets: dict[Key, InterestSet], active: dict[int, bytes]) -> None:
-        """What an earlier life knew: all sets, and whose counts for each number."""
+        """What an earlier life knew: all sets, and whose counts for each number. All of it counts at once: nobody is served yet."""
         self.sets.update(sets)
         for number, uuid in sets:
             self._uuids.setdefault(number, set()).add(uuid)
         for number, uuid in active.items():
             self.activate(number, uuid)
+        while self._late:
+            self.catch_up()
 
     def activate(self, number: int, uuid: bytes | None) -> None:
         """Whose set counts for a number from now on; None for nobody's. The set of another UUID is forgotten."""
@@ -143,15 +161,15 @@ class Interests:
             return
         if old is not None:
             entries = self._pop((number, old))
-            self._touch(number, entries.entries if entries else (), add=None)
             if self.memory is not None:
-                self.memory.forget((number, old), entries.entries if entries else ())
+                self.memory.forget((number, old), entries.entries if entries else {})
             del self.active[number]
+            self._touch(number, entries.entries if entries else ())
         if uuid is not None:
             self.active[number] = uuid
             now = self.sets.get((number, uuid))
             if now is not None:
-                self._touch(number, now.entries, add=now.entries)
+                self._touch(number, now.entries)
 
     def keep_only(self, number: int, uuid: bytes) -> None:
         """Forget what earlier brokers of this number wanted."""
@@ -177,33 +195,50 @@ class Interests:
         known.epoch = known.version = 0
         known.seal = None  # so that it is not passed on
         if self.memory is not None:
-            self.memory.interest(key, known, ())
+            self.memory.interest(key, known, {})
 
     def apply(self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None) -> str:
-        """Take an update: "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole). Raises `PeerError`.
+        """`applying` in one go."""
+        steps = self.applying(update, genuine)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return str(end.value)
 
-        genuine: whether the owner has signed this set; None: nobody signs.
+    def applying(
+        self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None, wanted: Callable[[], bool] = lambda: True
+    ) -> Generator[None, None, str]:
+        """Take an update, a portion at a time, and return "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole).
+
+        genuine: whether the owner has signed this set; None: nobody signs. wanted: asked when a large update has been read: whether it
+        still counts. Updates of one set must not overlap. Raises `PeerError`.
         """
-        key = (update.number, update.uuid)
-        known = self.sets.get(key)
-        at = (known.epoch, known.version) if known else (0, -1)
-        if (update.epoch, update.version) <= at:
+        key, whole = (update.number, update.uuid), update.base is None
+        if self._stands(update):
             return "old"
-        for filter_, group, _ in update.adds:
-            _check(filter_, group)
-        before: dict[Entry, int] = known.entries if known else {}
-        if update.base is None:
-            result = InterestSet(update.epoch)
-            changes: dict[Entry, int | None] = {}
-        elif known is None or known.epoch != update.epoch or known.version != update.base:
+        for number, part in enumerate(portions(update.adds)):
+            if number:
+                yield
+            for filter_, group, _ in part:
+                _check(filter_, group)
+        known = self.sets.get(key)
+        if not whole and (known is None or known.epoch != update.epoch or known.version != update.base):
             return "gap"
-        else:
-            result = known
-            changes = dict.fromkeys(update.removes)
-        changes.update({(f, g): w for f, g, w in update.adds})
-        undo = {entry: before.get(entry) for entry in changes} if result is known else {}
-        for entry, weight in changes.items():
-            result.put(entry, weight)
+        before: dict[Entry, int] = known.entries if known else {}
+        result = known if known is not None and not whole else InterestSet(update.epoch)
+        if result is known and len(update.adds) + len(update.removes) > PORTION:
+            result = result.copy()
+        undo: dict[Entry, int | None] = {}  # of what is changed where it stands, in one portion
+        for number, changes in enumerate(portions(_changes(update))):
+            if number:
+                yield
+            for entry, weight in changes:
+                if result is known:
+                    undo.setdefault(entry, before.get(entry))
+                result.put(entry, weight)
+        if result is not known and (self.sets.get(key) is not known or self._stands(update) or not wanted()):
+            return "old" if whole else "gap"
         version, result.version = result.version, update.version
         agrees = result.digest == update.digest
         if not agrees or (genuine is not None and not genuine(result)):
@@ -212,40 +247,80 @@ class Interests:
                 result.put(entry, weight)
             if agrees:
                 raise PeerError(Reason.NOT_AUTHORIZED, f"$mesh/interest: broker {update.number} has not signed this interest")
-            if update.base is None:
+            if whole:
                 raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/interest: the digest of broker {update.number}'s interest is wrong")
             return "gap"
         result.seal = update.seal
+        former = (known.epoch, known.version) if known is not None and result is not known else None
         self.sets[key] = result
         self._uuids.setdefault(update.number, set()).add(update.uuid)
+        touched: dict[Entry, None] = {}
+        for number, entries in enumerate(portions(chain(before, result.entries) if whole else [entry for entry, _ in _changes(update)])):
+            if number:
+                yield
+            if before is not result.entries:
+                entries = [one for one in entries if before.get(one) != result.entries.get(one)]
+            touched.update(dict.fromkeys(entries))
+        if self.sets.get(key) is not result:
+            return "new"  # it was, and whoever replaced it has seen to the rest
         if self.memory is not None:
-            touched = changes if result is known else [e for e in {**before, **result.entries} if before.get(e) != result.entries.get(e)]
             self.memory.interest(key, result, touched)
         if self.active.get(update.number) == update.uuid:
-            if result is known:
-                self._touch(update.number, changes, add=result.entries)
-            else:
-                gone = [e for e in before if e not in result.entries]
-                new = [e for e, w in result.entries.items() if before.get(e) != w]
-                self._touch(update.number, [*gone, *new], add=result.entries)
+            self._touch(update.number, touched, former)
         return "new"
 
-    def _touch(self, number: int, entries: Iterable[Entry], add: dict[Entry, int] | None) -> None:
-        """Bring the tree in line for these entries of one broker; routes of their filters are stale."""
-        changed = self.changed
-        any_ = False
+    def _stands(self, update: InterestUpdate) -> bool:
+        """Whether what is known is as new as an update, or newer."""
+        known = self.sets.get((update.number, update.uuid))
+        return (update.epoch, update.version) <= ((known.epoch, known.version) if known else (0, -1))
+
+    def _touch(self, number: int, entries: Collection[Entry], former: tuple[int, int] | None = None) -> None:
+        """Bring the tree in line for these entries of one broker; many of them later, with `catch_up`.
+
+        former: (epoch, version) of what the tree has now.
+        """
+        if len(entries) > PORTION:
+            self._late.setdefault(number, (former or (0, 0), deque()))[1].append(iter(list(entries)))
+        else:
+            self._align(number, entries)
+
+    def _align(self, number: int, entries: Collection[Entry]) -> None:
+        """The tree has these entries of one broker as its set has them; routes of their filters are stale."""
+        known = self.sets.get((number, self.active.get(number, b"")))
+        wanted = known.entries if known is not None else {}
         for filter_, group in entries:
-            any_ = True
-            weight = add.get((filter_, group)) if add is not None else None
+            weight = wanted.get((filter_, group))
             if weight is None:
                 self._tree.remove(filter_, (number, group))
             else:
                 self._tree.add(filter_, (number, group), (number, group, weight, filter_))
-            if changed is not None:
-                changed.add(filter_)
-        if any_:
+            if self.changed is not None:
+                self.changed.add(filter_)
+        if entries:
             self._matches.clear()
             self.generation += 1
+
+    @property
+    def late(self) -> bool:
+        """Whether the tree lacks something that is known: `catch_up` is to be called."""
+        return bool(self._late)
+
+    def catch_up(self) -> None:
+        """Bring the tree in line for the next portion of entries."""
+        number, (_, rest) = next(iter(self._late.items()))
+        entries = list(islice(rest[0], PORTION))
+        self._align(number, entries)
+        if len(entries) < PORTION:
+            rest.popleft()
+            if not rest:
+                del self._late[number]
+
+    def version_of(self, number: int) -> tuple[int, int]:
+        """(epoch, version) of the interest of a broker by which messages are routed; (0, 0) of one that has said nothing."""
+        if number in self._late:
+            return self._late[number][0]
+        known = self.sets.get((number, self.active.get(number, b"")))
+        return (known.epoch, known.version) if known is not None else (0, 0)
 
     def all_stale(self) -> None:
         """Each route must be asked for again."""
@@ -294,6 +369,20 @@ class Interests:
         """Who has members of a shared subscription, (broker, weight) by number."""
         group, filter_ = share
         return tuple(sorted((n, w) for (n, g), (_, _, w, _) in self._tree.get(filter_).items() if g == group))
+
+
+def portions(entries: Iterable[T]) -> Iterator[list[T]]:
+    """Lists of `PORTION` entries, the last one shorter."""
+    rest = iter(entries)
+    while part := list(islice(rest, PORTION)):
+        yield part
+
+
+def _changes(update: InterestUpdate) -> Iterator[tuple[Entry, int | None]]:
+    """What becomes of each entry that an update names; of the last that it says of one, None: it goes."""
+    if update.base is not None:
+        yield from ((entry, None) for entry in update.removes)
+    yield from (((filter_, group), weight) for filter_, group, weight in update.adds)
 
 
 def _check(filter_: str, group: str | None) -> None:

@@ -9,7 +9,7 @@ are and what their digest is. Changes wait up to `LINGER` seconds for company, b
 
     value   key in the store                                     holds
     member  b"m" number (2)                                      uuid, name, epoch of the broker that has this number; behind a policy
-    header  b"i" number (2) uuid (16)                            epoch, version, digest, seal; nil: there was no room for its filters
+    header  b"i" number (2) uuid (16)                            epoch, version, digest, seal; nil: its filters are not there, or not all
     filter  b"f" number (2) uuid (16) hash of the entry (16)     filter, group, weight
     pin     b"k" number (2)                                      key, whether it lasts
 
@@ -22,8 +22,9 @@ Links are not kept: a restored member is known and out of reach until link state
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgpack
@@ -36,6 +37,7 @@ PIN = b"k"
 HEADER = b"i"
 FILTER = b"f"
 LINGER = 0.2  # seconds
+WRITTEN = 1000  # filters of one commit
 Owner = tuple[int, bytes]  # number, uuid
 
 
@@ -67,10 +69,11 @@ class Remembered:
         """bound: filters, of all brokers together."""
         self.left_out: set[Owner] = set()
         self.due: float | None = None
+        self.partly = False  # what `take` gave last was only a part
         self._bound = bound
         self._sizes: dict[Owner, int] = {}  # filters that the store will hold
         self._total = 0
-        self._sets: dict[Owner, tuple[InterestSet | None, dict[Entry, None]]] = {}  # None: nothing is to be kept
+        self._sets: dict[Owner, tuple[InterestSet | None, dict[Entry, object]]] = {}  # None: nothing is to be kept
         self._members: dict[int, Known | None] = {}
         self._stored: dict[int, Known] = {}
         self._useless: list[bytes] = []
@@ -81,33 +84,33 @@ class Remembered:
         """Whether there is something to write."""
         return bool(self._sets or self._members or self._useless or self._pins)
 
-    def interest(self, owner: Owner, now: InterestSet, entries: Iterable[Entry]) -> None:
+    def interest(self, owner: Owner, now: InterestSet, entries: Mapping[Entry, object]) -> None:
         """A broker's set is this now; these of its entries came, went or changed."""
         had = self._sizes.get(owner)
         size = len(now.entries)
         if self._total - (had or 0) + size > self._bound:
-            self._drop(owner, [*now.entries, *entries])
+            self._drop(owner, {**now.entries, **entries} if had is not None else {})
             self.left_out.add(owner)
             return
         self._total += size - (had or 0)
         self._sizes[owner] = size
         self.left_out.discard(owner)
-        self._mark(owner, now, entries if had is not None else [*now.entries, *entries])
+        self._mark(owner, now, entries if had is not None else {**now.entries, **entries})
 
-    def forget(self, owner: Owner, entries: Iterable[Entry]) -> None:
+    def forget(self, owner: Owner, entries: Mapping[Entry, object]) -> None:
         """A broker is no more; these are its entries."""
         if owner in self._sizes or owner in self.left_out:
             self._drop(owner, entries)
             self.left_out.discard(owner)
 
-    def _drop(self, owner: Owner, entries: Iterable[Entry]) -> None:
+    def _drop(self, owner: Owner, entries: Mapping[Entry, object]) -> None:
         self._total -= self._sizes.pop(owner, 0)
         self._mark(owner, None, entries)
 
-    def _mark(self, owner: Owner, now: InterestSet | None, entries: Iterable[Entry]) -> None:
+    def _mark(self, owner: Owner, now: InterestSet | None, entries: Mapping[Entry, object]) -> None:
         marked = self._sets.get(owner)
-        touched = marked[1] if marked is not None else {}
-        touched.update(dict.fromkeys(entries))
+        touched: dict[Entry, object] = marked[1] if marked is not None else {}
+        touched.update(entries)
         self._sets[owner] = now, touched
 
     def member(self, number: int, known: Known | None) -> None:
@@ -131,15 +134,24 @@ class Remembered:
         self._useless = recall.useless
 
     def take(self) -> list[tuple[bytes, bytes | None]]:
-        """What is to be written, None for what is to be deleted."""
+        """What is to be written, None for what is to be deleted, or (`partly`) the first part of it."""
         values: list[tuple[bytes, bytes | None]] = [(key, None) for key in self._useless]
         for number, known in self._members.items():
             values.append((member_key(number), None if known is None else msgpack.packb(known)))
-        for owner, (now, entries) in self._sets.items():
+        room = WRITTEN
+        for owner, (now, entries) in list(self._sets.items()):
             held = now.entries if now is not None else {}
-            for entry in entries:
+            part = list(islice(entries, room))
+            for entry in part:
                 weight = held.get(entry)
                 values.append((filter_key(owner, entry), None if weight is None else msgpack.packb([*entry, weight])))
+            room -= len(part)
+            for entry in part:
+                del entries[entry]
+            if entries:  # until all is written nothing is known
+                values.append((header_key(owner), msgpack.packb(None)))
+                break
+            del self._sets[owner]
             if now is not None:
                 values.append((header_key(owner), msgpack.packb([now.epoch, now.version, now.digest, now.seal])))
             else:
@@ -148,8 +160,8 @@ class Remembered:
         self._useless = []
         self._pins.clear()
         self._members.clear()
-        self._sets.clear()
-        self.due = None
+        self.partly = bool(self._sets)
+        self.due = 0.0 if self.partly else None
         return values
 
 

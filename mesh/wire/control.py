@@ -32,7 +32,7 @@ Kinds of a later version are ignored. This file knows forms, not meanings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 import msgpack
@@ -51,6 +51,8 @@ ALL = 2**64 - 1  # in a life's statement: all messages of this epoch are its own
 TAKES_BRANCHES = 1  # in a life's statement: trees as branches
 GIVES_RECEIPTS = 2  # the same: a receipt at once for a single message that asks for it
 BESIDE_BYTES = 33  # a side and a digest
+PORTION = 200  # filters that are looked at in one go: a site may have a million, and traffic does not wait for them
+LARGE = 2**14  # bytes of an interest that is read in portions
 Position = tuple[int, int]  # (epoch, sequence), compared in this order
 Hanging = tuple[int, int, int]  # a broker of a tree: its number, its parent, the incarnation of the link between them
 NO_POSITION: Position = (0, 0)  # before all positions
@@ -361,18 +363,14 @@ _plain_link = _numbers(LinkEntry, 16, 63, 32)
 _hanging = _numbers(None, 16, 16, 63)
 _seal = _optional(_record(Seal, _octets(KEY_BYTES), _flag, _octets(SIGNATURE_BYTES)))
 _refusal = _record(Refusal, _u48, _u64, _u64, _record(None, _filter, _filter))
+_interest_head = (_u16, _uuid, _epoch, _optional(_u64), _u64, _u64)
+_added, _removed = _record(None, _filter, _group, _u32), _record(None, _filter, _group)
 
 _FORMS: dict[str, Check] = {
     "summary": _many(_record(SummaryEntry, _u16, _uuid, _epoch, _u64, _epoch, _u64, _u64)),
     "synced": lambda value: 0 if value is None else _octets(0)(value),
     "linkstate": _many(_record(LinkRecord, _u16, _uuid, _name, _epoch, _u64, _many(_link), _seal)),
-    "interest": _record(
-        InterestUpdate,
-        *(_u16, _uuid, _epoch, _optional(_u64), _u64, _u64),
-        _many(_record(None, _filter, _group, _u32)),
-        _many(_record(None, _filter, _group)),
-        _seal,
-    ),
+    "interest": _record(InterestUpdate, *_interest_head, _many(_added), _many(_removed), _seal),
     "life": _many(
         _record(
             Life,
@@ -408,6 +406,22 @@ def encode_raw(kind: str, payload: bytes) -> bytes:
     return b"".join((b"\x30", encode_length(3 + len(topic) + len(payload)), len(topic).to_bytes(2, "big"), topic, b"\0", payload))
 
 
+def encode_interest(update: InterestUpdate, entries: Mapping[tuple[str, str | None], int]) -> Generator[None, None, bytes]:
+    """What `encode` returns for an interest that adds these entries, made a portion at a time. entries: do not change meanwhile."""
+    packer = msgpack.Packer(autoreset=False)
+    packer.pack_array_header(len(update))
+    for value in update[:6]:
+        packer.pack(value)
+    packer.pack_array_header(len(entries))
+    for number, ((filter_, group), weight) in enumerate(entries.items(), 1):
+        packer.pack((filter_, group, weight))
+        if number % (10 * PORTION) == 0:
+            yield
+    packer.pack(update.removes)
+    packer.pack(update.seal)
+    return encode_raw("interest", packer.bytes())
+
+
 def encode_packed(kind: str, body: Any, packer: Packer) -> bytes:
     """A `branch`, or (`packed`) an `open` for a peer that takes it deflated."""
     return encode_raw(kind, packer.pack(msgpack.packb(body)))
@@ -434,5 +448,67 @@ def decode(kind: str, payload: bytes) -> Any:
         return None
     try:
         return form(msgpack.unpackb(payload, raw=False, strict_map_key=True))
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError, OverflowError) as error:
-        raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/{kind[:20]}: {str(error)[:200] or type(error).__name__}") from None
+    except _WRONG as error:
+        raise _bad_body(kind, error) from None
+
+
+def interest_owner(payload: bytes) -> tuple[int, bytes]:
+    """Whose interest a body is about: number, uuid. Raises `PeerError`."""
+    try:
+        values = _Values(payload[:_OWNER_BYTES], len(InterestUpdate._fields))
+        return values.value(_u16), values.value(_uuid)
+    except _WRONG as error:
+        raise _bad_body("interest", error) from None
+
+
+def decode_interest(payload: bytes) -> Generator[None, None, InterestUpdate]:
+    """What `decode` returns for an interest, read a portion at a time. Raises `PeerError`."""
+    try:
+        values = _Values(payload, len(InterestUpdate._fields))
+        head = [values.value(check) for check in _interest_head]
+        lists = []
+        for check in (_added, _removed):
+            items: list[Any] = []
+            count = values.count()
+            while len(items) < count:
+                items += [values.value(check) for _ in range(min(PORTION, count - len(items)))]
+                yield
+            lists.append(tuple(items))
+        seal = values.value(_seal)
+        values.end()
+    except _WRONG as error:
+        raise _bad_body("interest", error) from None
+    return InterestUpdate._make((*head, *lists, seal))
+
+
+_OWNER_BYTES = 64  # of an interest, in which its owner stands
+_WRONG = (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError, OverflowError)
+
+
+class _Values:
+    """The values of a body that is a list of `fields` values, one after the other."""
+
+    def __init__(self, payload: bytes, fields: int) -> None:
+        self._size = len(payload)
+        self._unpacker = msgpack.Unpacker(raw=False, strict_map_key=True, max_buffer_size=max(1, len(payload)))
+        self._unpacker.feed(payload)
+        if self.count() != fields:
+            raise ValueError(f"it is not a list of {fields} values")
+
+    def count(self) -> int:
+        """How many values the list has that comes next."""
+        count: int = self._unpacker.read_array_header()
+        return count
+
+    def value(self, check: Check) -> Any:
+        """The next value."""
+        return check(self._unpacker.unpack())
+
+    def end(self) -> None:
+        """Nothing comes any more. Raises ValueError."""
+        if self._unpacker.tell() != self._size:
+            raise ValueError("it has more than its values")
+
+
+def _bad_body(kind: str, error: Exception) -> PeerError:
+    return PeerError(Reason.PROTOCOL_ERROR, f"$mesh/{kind[:20]}: {str(error)[:200] or type(error).__name__}")

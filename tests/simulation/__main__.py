@@ -13,6 +13,7 @@ from collections import Counter
 from rich.progress import track
 
 from .clones import Clones
+from .portions import portions_of
 from .queues import scenario as queues
 from .recipients import scenario as recipients
 from .recipients.broker import sliced
@@ -33,6 +34,7 @@ def main() -> int:
         help="how QoS 0 travels, or: policies, brokers that lie, copies of data folders, recipients that hang, queues",
     )
     parser.add_argument("--turns", action="store_true", help="recipients, queues: every message is delivered in turns, however few get it")
+    parser.add_argument("--portions", type=int, help="no more filters than this are taken in one go")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
     given = parser.parse_args()
     if given.mode in WHOLE and os.environ.get("PYTHONHASHSEED", "random") == "random":  # the order of their sets is the seed's too
@@ -51,7 +53,8 @@ def main() -> int:
                 deliveries += sum(told.counts.values())
                 ended += Counter(told.counts)
                 continue
-            world = (Clones(seed) if mode == "clones" else Scenario(seed, mode)).run()
+            with portions_of(given.portions) if given.portions else contextlib.nullcontext():
+                world = (Clones(seed) if mode == "clones" else Scenario(seed, mode)).run()
             messages += len(world.ledger.messages)
             deliveries += len(world.ledger.got) + len(world.ledger.got_share)
             frames += world.frames

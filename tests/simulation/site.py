@@ -545,7 +545,8 @@ class Site:
         records = node.records()
         if records is not None:
             self.open.records.append(records)
-            self.open.known = {topic: node.interests.match(topic) for topic in self.world.topics}
+            whole = not (node.remembering or node.interests.late)
+            self.open.known = {topic: node.interests.match(topic) for topic in self.world.topics} if whole else {}
             for order, run, _ in records.entries:
                 self._orders[order] = run
             for order in records.gone:

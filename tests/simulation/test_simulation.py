@@ -9,6 +9,7 @@ import pytest
 from support.examples import how_many, sample
 
 from .__main__ import mode_of
+from .portions import portions_of
 from .scenario import Scenario
 
 SEEDS = how_many("MQMESH_SEEDS", 20)
@@ -55,3 +56,15 @@ def test_nothing_is_lost_repeated_or_reordered(start: int) -> None:
             Scenario(seed, mode).run()
         except Exception as error:
             pytest.fail(f"seed {seed}: {error}\nrepeat it: python -m tests.simulation --seeds 1 --start {seed} --mode {mode}")
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS // 4, SLICE))
+def test_nothing_changes_when_interest_goes_in_portions(start: int) -> None:
+    for seed in range(start, min(start + SLICE, SEEDS // 4)):
+        mode, entries = mode_of(seed), 1 + seed % 3
+        try:
+            with portions_of(entries):
+                Scenario(seed, mode).run()
+        except Exception as error:
+            again = f"python -m tests.simulation --seeds 1 --start {seed} --mode {mode} --portions {entries}"
+            pytest.fail(f"seed {seed}: {error}\nrepeat it: {again}")

@@ -9,6 +9,8 @@ from mqmesh.mesh.view.interest import Interests, InterestSet
 from mqmesh.mesh.wire.control import InterestUpdate
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.topics import matches
+from simulation.portions import portions_of
+from support.steps import ended
 
 KEY = (3, b"u" * 16)
 FILTERS = ["a/#", "a/+", "a/1", "#", "b/1", "+/1"]
@@ -124,3 +126,70 @@ def test_a_filter_that_is_none_is_the_peers_error(filter_: str, group: str | Non
     own.put((filter_, group), 1)
     with pytest.raises(PeerError):
         Interests().apply(own.whole(KEY))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["delta", "whole", "forget", "activate", "catch up"]), changes), max_size=12),
+    st.integers(1, 3),
+)
+def test_in_portions_the_tree_ends_as_it_would_at_once(steps: list[tuple[str, list[dict]]], size: int) -> None:
+    """Whatever happens between two portions: what is known counts once nothing is late, and no entry of an earlier set is left."""
+    own, interests, running = InterestSet(7), Interests(), None
+    with portions_of(size):
+        for what, more in steps:
+            if what in ("delta", "whole") and running is None:
+                for change in more[:1]:
+                    update = delta(own, change)
+                    running = interests.applying(update if what == "delta" else own.whole(KEY))
+            elif what == "activate":
+                interests.activate(*KEY)
+            elif what == "forget":
+                interests.activate(KEY[0], None)
+            elif what == "catch up" and interests.late:
+                interests.catch_up()
+            if running is not None and next(running, "ended") == "ended":
+                running = None
+        while running is not None and next(running, "ended") != "ended":
+            pass
+        interests.activate(*KEY)
+        interests.apply(own.whole(KEY))
+        assert interests.late or interests.version_of(KEY[0]) == (own.epoch, own.version) or not own.version
+        while interests.late:
+            interests.catch_up()
+        check(interests, own)
+        interests.activate(KEY[0], None)
+        while interests.late:
+            interests.catch_up()
+        assert not interests._tree  # type: ignore[truthy-bool]
+
+
+def test_while_the_tree_is_behind_the_version_is_that_of_the_tree() -> None:
+    own, interests = InterestSet(7), Interests()
+    interests.activate(*KEY)
+    interests.apply(delta_whole := own.whole(KEY))
+    assert interests.version_of(KEY[0]) == (7, delta_whole.version)
+    with portions_of(2):
+        assert interests.apply(delta(own, {(f"f/{number}", None): 1 for number in range(7)})) == "new"
+        assert interests.version_of(KEY[0]) == (7, 0)
+        while interests.late:
+            assert not interests.match("f/6").mask
+            interests.catch_up()
+        assert interests.version_of(KEY[0]) == (7, 1)
+        assert interests.match("f/6").mask
+
+
+@pytest.mark.parametrize(("what", "whole"), [("wanted", True), ("wanted", False), ("dropped", False)])
+def test_what_does_not_count_any_more_when_it_has_been_read_changes_nothing(what: str, whole: bool) -> None:
+    own, interests = InterestSet(7), Interests()
+    interests.activate(*KEY)
+    interests.apply(own.whole(KEY))
+    change = delta(own, {(f"f/{number}", None): 1 for number in range(7)})
+    with portions_of(2):
+        steps = interests.applying(own.whole(KEY) if whole else change, wanted=lambda: what != "wanted")
+        next(steps)
+        if what == "dropped":
+            interests.activate(KEY[0], None)
+        assert ended(steps) == ("old" if whole else "gap")
+    assert not interests.late
+    assert not interests.match("f/1").mask
+    assert interests.sets.keys() == (set() if what == "dropped" else {KEY})

@@ -12,6 +12,7 @@ from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.interest import Interests, InterestSet
 from mqmesh.mesh.view.remembered import LINGER, Remembered, recall
 from mqmesh.mesh.wire.control import InterestUpdate
+from simulation.portions import portions_of
 from support.models.mesh_net import Net
 
 OWNERS = [(3, b"u" * 16), (3, b"v" * 16), (300, b"w" * 16)]
@@ -63,6 +64,29 @@ def test_what_is_recalled_is_what_was_known_at_the_last_commit(what: list, bound
             removes = () if base is None else tuple(e for e, w in changes.items() if w is None)
             update = InterestUpdate(*owner, own[owner].epoch, base, own[owner].version, own[owner].digest, adds, removes)
             assert interests.apply(update) == "new"
+
+
+@given(st.integers(1, 4), st.integers(0, 12))
+def test_in_portions_a_set_is_recalled_whole_or_not_at_all(size: int, commits: int) -> None:
+    remembered, known = Remembered(100), InterestSet(7)
+    for number in range(10):
+        known.put((f"f/{number}", None), 1)
+    remembered.interest(OWNERS[0], known, known.entries)
+    disk: dict[bytes, bytes] = {}
+    with portions_of(size):
+        for _ in range(commits):
+            store(disk, remembered)
+            found = recall(disk)
+            if remembered.partly:
+                assert (found.sets, found.left_out) == ({}, {OWNERS[0]})
+                assert len(found.useless) == len(disk) - 1 <= 10
+                assert remembered.changed
+                assert remembered.due == 0.0
+            else:
+                assert found.sets[OWNERS[0]].entries == known.entries
+                assert commits >= -(-10 // size)
+                return
+    assert commits < -(-10 // size)
 
 
 def test_what_does_not_fit_its_header_is_not_believed_and_goes() -> None:

@@ -18,12 +18,17 @@ from mqmesh.mesh.wire.control import (
     Refusal,
     SummaryEntry,
     decode,
+    decode_interest,
     encode,
+    encode_interest,
     encode_mask,
+    interest_owner,
 )
 from mqmesh.mqtt.codec import decode as decode_packet
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.framing import Framer
+from simulation.portions import portions_of
+from support.steps import ended
 
 UUID = b"u" * 16
 KINDS = ["summary", "synced", "linkstate", "interest", "want", "open", "branch", "receipts", "dropped", "noted"]
@@ -101,3 +106,56 @@ def test_a_body_that_is_cut_off_is_the_peers_error(kind: str, value: object) -> 
 def test_truth_is_no_number() -> None:
     with pytest.raises(PeerError, match="unsigned integer"):
         decode("noted", msgpack.packb([True, 1, 1, [1, 1]]))
+
+
+def in_portions(payload: bytes, entries: int) -> InterestUpdate:
+    with portions_of(entries):
+        return ended(decode_interest(payload))
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=4), st.none() | st.text(max_size=3), st.integers(0, 2**32 - 1)), max_size=9),
+    st.lists(st.tuples(st.text(max_size=4), st.none() | st.text(max_size=3)), max_size=9),
+    st.none() | st.integers(0, 2**64 - 1),
+    st.integers(1, 4),
+)
+def test_interest_is_read_in_portions_as_at_once(adds: list, removes: list, base: int | None, entries: int) -> None:
+    update = InterestUpdate(65_535, UUID, 5, base, 2**64 - 1, 7, tuple(adds), tuple(removes))
+    payload = body_of(encode("interest", update))[1]
+    assert in_portions(payload, entries) == decode("interest", payload) == update
+    assert interest_owner(payload) == update[:2]
+
+
+@given(st.dictionaries(st.tuples(st.text(max_size=4), st.none() | st.text(max_size=3)), st.integers(0, 9), max_size=40))
+def test_interest_is_written_in_portions_as_at_once(entries: dict) -> None:
+    head = InterestUpdate(1, UUID, 5, None, 6, 7, (), ())
+    with portions_of(1):
+        packet = ended(encode_interest(head, entries))
+    assert packet == encode("interest", head._replace(adds=tuple((*entry, weight) for entry, weight in entries.items())))
+
+
+def complaint_in_portions(payload: bytes) -> str:
+    try:
+        interest_owner(payload)
+        in_portions(payload, 1)
+    except PeerError as error:
+        return str(error)
+    return "none"
+
+
+@given(plain)
+def test_any_other_interest_is_the_peers_error_in_portions_too(value: object) -> None:
+    payload = msgpack.packb(value)
+    assert (complaint_in_portions(payload) == "none") == (complaint("interest", payload) == "none")
+
+
+@pytest.mark.parametrize("value", [value for kind, value in SAMPLES if kind == "interest"])
+def test_an_interest_that_is_damaged_is_the_peers_error_in_portions_too(value: InterestUpdate) -> None:
+    payload = body_of(encode("interest", value))[1]
+    assert complaint_in_portions(payload + b"\xc0").startswith("$mesh/interest: it has more than its values")
+    for end in range(len(payload)):
+        assert complaint_in_portions(payload[:end]).startswith("$mesh/interest")
+    for at in range(len(payload)):
+        for byte in (0x00, 0xC0, 0xC1, 0xDD, 0xFF):
+            damaged = payload[:at] + bytes((byte,)) + payload[at + 1 :]
+            assert (complaint_in_portions(damaged) == "none") == (complaint("interest", damaged) == "none"), (at, byte)
