@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from ..base.cache import Cache
 from ..base.pieces import pieces
+from ..base.process.collector import LargeDict
 from .errors import MalformedPacket, protocol_error
 from .fields import text
 
@@ -211,7 +212,7 @@ class FilterTree(Generic[V]):
     __slots__ = ("_count", "_exact", "_root")
 
     def __init__(self) -> None:
-        self._exact: dict[str, _Entry] = {}
+        self._exact: LargeDict[str, _Entry] = LargeDict()
         self._root = _Node()
         self._count = 0
 

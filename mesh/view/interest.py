@@ -22,6 +22,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...base.cache import LONGEST
+from ...base.process.collector import LargeDict
 from ...mqtt.errors import MqttError, PeerError
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import FilterTree, check_filter, split_share
@@ -85,7 +86,7 @@ class InterestSet:
         self.digest = 0
         self.sum = 0
         self.seal: Seal | None = None
-        self.entries: dict[Entry, int] = {}
+        self.entries: LargeDict[Entry, int] = LargeDict()
 
     @classmethod
     def of(cls, update: InterestUpdate) -> Generator[None, None, InterestSet]:
@@ -102,7 +103,7 @@ class InterestSet:
         """The same, to be changed by itself."""
         found = InterestSet(self.epoch)
         found.version, found.digest, found.sum, found.seal = self.version, self.digest, self.sum, self.seal
-        found.entries = self.entries.copy()
+        found.entries = LargeDict(self.entries)
         return found
 
     def put(self, entry: Entry, weight: int | None) -> None:

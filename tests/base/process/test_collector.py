@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from mqmesh.base.process.collector import EARLY, STARTING, YOUNG, Collector
+from mqmesh.base.process.collector import EARLY, STARTING, YOUNG, Collector, LargeDict
+from mqmesh.mesh.view.interest import InterestSet
+from mqmesh.mqtt.topics import FilterTree
 
 
 @pytest.fixture
@@ -90,3 +92,40 @@ print(gc.get_threshold()[0])
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == [str(STARTING), "True", "0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"), [(dict, True), (LargeDict, False)], ids=["a plain dict is new again with each key", "a large one is not"]
+)
+def test_what_is_set_apart_is_not_visited_again(turns: list[Callable[[], None]], kind: type[dict], seen: bool) -> None:
+    kept: dict[tuple[str, int], int] = kind()
+    for number in range(5000):
+        kept[str(number), number] = number
+    gc.collect(1)
+    gc.collect(1)
+    turns.pop()()
+    gc.disable()
+    try:
+        kept[str(len(kept)), 1] = 1
+        assert any(one is kept for one in gc.get_objects()) == seen
+    finally:
+        gc.enable()
+
+
+def test_filters_are_visited_once(turns: list[Callable[[], None]]) -> None:
+    """Those of subscribers here, and elsewhere in the mesh."""
+    own, tree = InterestSet(1), FilterTree[tuple[int, str]]()
+    kept = (own.entries, tree._exact)
+    for number in range(5000):
+        own.put((f"f/{number}", None), 1)
+        tree.add(f"f/{number}", (1, None), (1, f"f/{number}"))
+    gc.collect(1)
+    gc.collect(1)
+    turns.pop()()
+    gc.disable()
+    try:
+        own.put((f"f/{len(own.entries)}", None), 1)
+        tree.add(f"f/{len(tree)}", (1, None), (1, f"f/{len(tree)}"))
+        assert not [one for one in gc.get_objects() if any(one is each for each in kept)]
+    finally:
+        gc.enable()
