@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from mqmesh.cli.demo import ring
-from support import examples, quick, schedule, warm_starts
+from support import examples, jvms, quick, schedule, warm_starts
 from support.brokers import RunningBroker, running_broker
 from support.hashes import cheap_hashes
 from support.peers.rabbitmq import RabbitMQ, running_rabbitmq
@@ -37,6 +37,7 @@ settings.load_profile("mqmesh")
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the processes that tests start would compile the package anew
     cheap_hashes()
+    jvms.begin_fast()
     warm_starts.install()
     if examples.QUICK:
         quick.forbid_processes()

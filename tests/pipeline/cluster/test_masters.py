@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from mqmesh.pipeline.tables.tables import Tables
+from support.jvms import UNVERIFIED
 from support.services import PATIENCE, free_port
 
 from .. import oracle
@@ -33,7 +34,7 @@ def environment() -> dict[str, str]:
 
     made = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     use_java(made)
-    made["JDK_JAVA_OPTIONS"] = QUICK
+    made["JDK_JAVA_OPTIONS"] = f"{QUICK} {UNVERIFIED}"
     return made
 
 
