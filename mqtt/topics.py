@@ -116,6 +116,8 @@ def overlaps(one: str, other: str) -> bool:
     """Whether there is a topic that both filters match."""
     if (one.startswith("$") and other[0] in "+#") or (other.startswith("$") and one[0] in "+#"):
         return False
+    if (one, other) in (("+", "/#"), ("/#", "+")):  # both match the empty name alone, which no topic has (4.7.3)
+        return False
     for level, beside in zip_longest(one.split("/"), other.split("/")):
         if "#" in (level, beside):  # `a/#` matches `a` too
             return True

@@ -99,6 +99,13 @@ def test_the_intersection_matches_what_both_filters_match(one: str, other: str, 
         assert (both is not None and matches(both, name)) == (matches(one, name) and matches(other, name))
 
 
+@pytest.mark.parametrize(("one", "other"), [("+", "/#"), ("/#", "+")])
+def test_the_empty_name_is_no_topic(one: str, other: str) -> None:
+    """`/#` matches its parent too, which has no name."""
+    assert not overlaps(one, other)
+    assert intersection(one, other) is None
+
+
 @settings(max_examples=examples(300))
 @given(st.text(st.sampled_from("a/+#$\0"), max_size=7) | st.text(max_size=5))
 def test_check_filter_knows_the_form(filter_: str) -> None:
