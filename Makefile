@@ -109,6 +109,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	MQMESH_METABROKER_KILLS=30 $(BIN)/pytest --timeout=7200 tests/faults/kills/test_kill_metabrokers.py
 	MQMESH_WORKER_KILLS=100 MQMESH_SEED=$(SEED) $(BIN)/pytest tests/faults/test_workers.py
 	MQMESH_ATTACH_FAULTS=$(FAULTS) $(BIN)/pytest --timeout=7200 tests/faults/test_attach.py
+	MQMESH_EXAMPLES=2 $(BIN)/pytest --timeout=14400 tests/faults/kills/test_kill_custody.py tests/faults/test_roaming.py tests/contract/test_store_kill.py tests/interop/test_roaming.py tests/client/test_connection_breaks.py
 	MQMESH_QUEUE_KILLS=$(QUEUE_KILLS) MQMESH_QUEUE_STORES=log,sqlite,lmdb,postgres,redis,nats,rabbitmq $(BIN)/pytest --timeout=14400 tests/faults/test_kill_queues.py tests/faults/test_kill_queues_across_sites.py tests/faults/test_two_homes.py
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration, commands, files to migrate, and the worst that clients do to the loop and to memory; SEED=1

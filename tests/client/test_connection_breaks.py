@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from mqmesh.cli.fleet.proxy import Proxy
 from mqmesh.client import AckMode, JMSError, Message, Session, Topic
+from support.examples import how_many
 from support.jms_client import PATIENCE, Collected, texts
 
-CUTS = 6
+CUTS = how_many("MQMESH_CUTS", 6)  # the last one is a silence
 BETWEEN = 100  # messages between two cuts
 AHEAD = 50  # of the slowest consumer
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from mqmesh.store import Store
 from mqmesh.store.locations import store_at
+from support.examples import how_many
 from support.peers.postgres import Server
 from support.storage.committer import KEPT, RECIPIENTS
 from support.stores import content, run
 
-ROUNDS = int(os.environ.get("MQMESH_KILLS", "12"))
+ROUNDS = how_many("MQMESH_KILLS", 12)
 TESTS = Path(__file__).parents[1]
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.examples import how_many
 from support.scenes import RING, Scene, mesh, until
 from support.services import PATIENCE
 
@@ -142,11 +143,11 @@ def roaming_ring():
     return topology
 
 
-@pytest.mark.parametrize("kills", [0, 4])
+@pytest.mark.parametrize("kills", [0, how_many("MQMESH_ROAMING_KILLS", 4)])
 def test_around_a_ring(kills: int, tmp_path: Path) -> None:
     seed = int(os.environ.get("MQMESH_SEED", "1"))
     with Scene(roaming_ring(), tmp_path) as scene:
-        asyncio.run(roam(scene, seed, 15, kills))
+        asyncio.run(roam(scene, seed, how_many("MQMESH_MOVES", 16), kills))
         assert not scene.fleet.take_exits()
 
 

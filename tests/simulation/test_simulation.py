@@ -1,4 +1,4 @@
-"""Many seeds of the simulation: `MQMESH_SEEDS` says how many (20; 2000 in `make soak`).
+"""Many seeds of the simulation: `MQMESH_SEEDS` says how many (10; 2000 in `make soak`).
 
 A failing one names the command that repeats it.
 """

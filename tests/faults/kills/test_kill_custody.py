@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.examples import how_many
 from support.scenes import RING, Scene, mesh, until
 
 from benchmarks.trials.random_faults import run  # behind scenes, which makes `benchmarks` known
@@ -75,5 +76,6 @@ def test_the_origin_is_killed_while_the_destination_is_cut_off(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["kill -9", "restart", "full disk"])
 def test_a_broker_with_a_store_breaks(kind: str, tmp_path: Path) -> None:
-    for verdict in asyncio.run(run(tmp_path, 3, 1, 200.0, (1, 2), (kind,), lambda what: None)):
+    faults = how_many("MQMESH_FAULTS", 4)
+    for verdict in asyncio.run(run(tmp_path, faults, 1, 200.0, (1, 2), (kind,), lambda what: None)):
         assert verdict.ok, verdict
