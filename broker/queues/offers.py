@@ -18,8 +18,11 @@ from ...mqtt.batch.described import DescribedBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.session import Delivery, Observer
+from .core.blocks import Block
 from .core.queue import Slice
 from .core.stock import SECOND
+
+MANY = 32  # messages of one size, from which on a `Run` costs less than a `DescribedBatch`
 
 
 class Offer(Delivery):
@@ -109,9 +112,17 @@ def offers(
                 properties += encode_properties({Property.USER_PROPERTY: pairs})
             run = Run(topic, 1, False, payloads[at:stop], properties, expiry, now)
         else:
-            run = DescribedBatch(topic, payloads[at:stop], block.described(at, stop), 1, expiry, now)
+            run = _together(block, at, stop, topic, payloads[at:stop], expiry, now)
         yield Offer(run, suffix, seat, taken.part, at)
         at = stop
+
+
+def _together(block: Block, at: int, stop: int, topic: bytes, payloads: list[bytes], expiry: int | None, now: float) -> Batch:
+    """Messages of a block from `at` on: many that have one size and the same properties become frames in fewer steps."""
+    own, sizes = block.described(at, stop), block.lengths[at:stop]
+    if stop - at >= MANY and sizes == sizes[:1] * len(sizes) and own == own[:1] * len(own):
+        return Run(topic, 1, False, payloads, own[0] if own else b"", expiry, now)
+    return DescribedBatch(topic, payloads, own, 1, expiry, now)
 
 
 def _expiry(expires: int, wall: int) -> int | None:
