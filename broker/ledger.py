@@ -46,6 +46,7 @@ LINKS = 14  # what links have not sent
 STORE = 15  # what waits for the store
 QUEUES = 16  # messages of queues that are in memory, and what is known of those on the disk
 ROUTES = 17  # what is remembered of topics
+JOURNAL = 18  # events that wait for the journal's disk
 
 KINDS = (
     "handshakes",
@@ -66,6 +67,7 @@ KINDS = (
     "store",
     "queues",
     "routes",
+    "journal",
 )
 
 
@@ -294,6 +296,7 @@ STRANGER = 1024  # more, until CONNECT is here
 SESSION = 1536
 SUBSCRIPTION = 512  # without its levels
 SHARED = 448  # more, for a shared subscription that nobody else is a member of
+WIDE = 4  # bytes of a character at most
 LEVEL = 16  # a level of a topic filter: the tree keeps levels together where nothing branches
 WILL = 512
 ALIAS = 128
@@ -305,10 +308,17 @@ ROUTE = 700  # a topic that is remembered, without its name
 TARGET = 24  # a session that gets its messages
 
 
+def weight_of_text(text: str) -> int:
+    """Bytes of a text without its object. One character beyond ASCII may make all of them take four bytes."""
+    return len(text) if text.isascii() else WIDE * len(text)
+
+
 def weight_of_filter(topic_filter: str) -> int:
     """Bytes that a subscription stands for."""
-    shared = SHARED if topic_filter.startswith("$share/") else 0
-    return SUBSCRIPTION + shared + len(topic_filter) + LEVEL * (1 + topic_filter.count("/"))
+    size = weight_of_text(topic_filter)
+    if topic_filter.startswith("$share/"):
+        size = SHARED + 2 * size  # its group and its filter are there, too
+    return SUBSCRIPTION + size + LEVEL * (1 + topic_filter.count("/"))
 
 
 def weight_of_route(topic: bytes, targets: int) -> int:
@@ -316,7 +326,7 @@ def weight_of_route(topic: bytes, targets: int) -> int:
 
     Its name is there as bytes and as text, here and in the mesh. targets: how many sessions get its messages.
     """
-    return ROUTE + 3 * len(topic) + TARGET * targets
+    return ROUTE + (3 if topic.isascii() else 2 + WIDE) * len(topic) + TARGET * targets
 
 
 def weight_of_connection(tls: bool, websocket: bool) -> int:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from ...base.quoting import quoted
 from ...mqtt.reasons import Reason
 from ..empty import EMPTY_SET
-from ..ledger import CUSTODY, HELD, LINKS, LOGINS, RECEIVED, SCARCE, STORE, UNSENT
+from ..ledger import CUSTODY, HELD, JOURNAL, LINKS, LOGINS, RECEIVED, SCARCE, STORE, UNSENT
 
 if TYPE_CHECKING:
     from ..ports import Subscriber
@@ -113,7 +113,7 @@ class Backpressure:
             self._relieve(found)
 
     def _read_totals(self) -> None:
-        """What is held for nobody in particular: for other brokers, and until the store has it."""
+        """What is held for nobody in particular: for other brokers, and until the store or the journal has it."""
         site, own = self._site, self._site.context.ledger.own
         if site.mesh is not None:
             node = site.mesh.node
@@ -121,6 +121,8 @@ class Backpressure:
             own.settle(LINKS, sum([link.unsent for link in site.mesh.links.values()]))
         if site.persistence is not None:
             own.settle(STORE, site.persistence.writer.bytes_pending)
+        if site.context.journal is not None:
+            own.settle(JOURNAL, site.context.journal.size)
 
     def _squeeze(self, connection: ClientConnection, share: int) -> None:
         session = connection.session

@@ -56,12 +56,14 @@ class Source:
     client, user: of the publisher, "" where it is not known here.
     sender: number of the neighbour that brought them; of this broker where they were published here.
     batch: the messages themselves, until values of their payloads are written.
+    counted: number of the event whose weight has this source's in it (`Recorder`).
     """
 
     __slots__ = (
         "batch",
         "call",
         "client",
+        "counted",
         "piece",
         "properties",
         "protocol",
@@ -93,6 +95,7 @@ class Source:
         self.call = 0
         self.trace: str | None = None
         self.batch: Batch | None = None
+        self.counted = 0
         self.piece: Piece | Literal[False] | None = None  # all of it, if it is one piece; None: nobody has looked yet
 
     def size(self, index: int) -> int:

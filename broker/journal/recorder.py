@@ -1,7 +1,11 @@
 """The journal as the broker's event loop sees it: it notes what happens, in memory, and never waits.
 
-What is noted is bounded (`JournalSettings.pending`). When the disk is slower than the traffic, what does not fit is counted, and the
-next batch begins with an event that says how many events are missing (`Kind.GAP`). Traffic goes on.
+What is noted is bounded, by events (`JournalSettings.pending`) and by bytes (`PART` of what the broker may hold). When the disk is slower
+than the traffic, what does not fit is counted, and the next batch begins with an event that says how many events are missing
+(`Kind.GAP`). Traffic goes on.
+
+Bytes are counted by the loop as it notes, and by the writer as it takes. What notes of the same messages share counts with one of them:
+with the first, and when the writer has taken that, with the next that comes. So up to twice the bound may wait while the writer is slow.
 
 A topic that is counted only never comes here: its routes are not `noted`, and its batches carry no mark.
 """
@@ -16,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .kinds import Kind, Stream
 from .kinds import Protocol as Way
 from .mark import Mark, Source, Span
-from .selecting import HELD
 from .tally import ONE, Tally, amount_of
 from .topics import Topics
+from .weights import FACT, weight_of, weight_of_note, weight_of_passage, weight_of_queued, weight_of_source
 from .writing.columns import Fact, Passed
 from .writing.notes import Note
 from .writing.queue_states import Queued
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from ...mesh.node.core import Passage
     from ...mqtt.batch.batch import Batch
     from ...mqtt.session import Delivery
+
+PART = 8  # events that wait may hold one part of so many of what the broker may hold
 
 
 class Clock(Protocol):
@@ -41,13 +47,14 @@ class Clock(Protocol):
 class Recorder:
     """What one broker notes. number, epoch: the broker's, of this life.
 
-    noted: events that wait for the writer. lost: that found no room so far. wake: asks the writer to come soon.
-    offset: from the loop's clock to the wall clock, in seconds. ranges_written: states of queues that the writer has taken so far.
-    held_written: bytes of payloads that it has looked into. unselected: messages whose values are not kept, since too much waited.
+    noted: events that wait for the writer. weights: the bytes that each of them holds. lost: that found no room so far.
+    wake: asks the writer to come soon. offset: from the loop's clock to the wall clock, in seconds.
+    events_taken, bytes_taken, ranges_written: events, their bytes, and states of queues that the writer has taken so far.
+    unselected: messages whose values are not kept, since too much waited.
     """
 
-    def __init__(self, context: Clock, topics: Topics, number: int, most: int) -> None:
-        """most: events that may wait."""
+    def __init__(self, context: Clock, topics: Topics, number: int, most: int, most_bytes: int) -> None:
+        """most: events that may wait. most_bytes: that they may hold."""
         self.context = context
         self.offset = 0.0
         self.topics = topics
@@ -55,33 +62,58 @@ class Recorder:
         self.epoch = 0
         self.tally = Tally()
         self.noted: deque[Note | Passed | Queued | Fact] = deque()  # appended to by the loop, taken from by the writer's thread
+        self.weights: deque[int] = deque()  # an event's weight is here before the event is there
         self.lost = 0
         self.wake: Callable[[], None] = lambda: None
+        self.events_taken = 0
+        self.bytes_taken = 0
         self.ranges_written = 0
-        self.held_written = 0
         self.unselected = 0
-        self._held = 0
+        self._added = 0
+        self._added_bytes = 0
         self._ranges = 0
         self._most = most
-        self._half = most // 2
+        self._most_bytes = most_bytes
+        self._wake_at = 0  # bytes noted in all, at which the writer is asked to come
         self._local = 0  # the number of the last message that nobody elsewhere wants
 
     # What is noted
 
-    def _add(self, one: Note | Passed | Queued | Fact) -> None:
+    @property
+    def size(self) -> int:
+        """Bytes of what waits for the writer."""
+        return self._added_bytes - self.bytes_taken
+
+    def _add(self, one: Note | Passed | Queued | Fact, weight: int) -> bool:
+        """Have an event wait, which holds so many bytes. False: it finds no room."""
         noted = self.noted
-        if len(noted) >= self._most:
+        waiting = self._added_bytes - self.bytes_taken
+        if len(noted) >= self._most or waiting + weight > self._most_bytes:
             self.lost += 1
-            return
+            return False
+        self._added += 1
+        self._added_bytes += weight
+        self.weights.append(weight)
         noted.append(one)
-        if len(noted) == self._half:
+        if len(noted) == self._most // 2 or (2 * waiting > self._most_bytes and self._added_bytes >= self._wake_at):
+            self._wake_at = self._added_bytes + self._most_bytes // 8
             self.wake()
+        return True
+
+    def _note(self, note: Note, more: int = 0) -> None:
+        """Have a note wait. more: bytes that it holds beside those of any note."""
+        source, weight = note.mark.source, weight_of_note(note) + more
+        fresh = source.counted <= self.events_taken
+        if fresh:
+            weight += weight_of_source(source)
+        if self._add(note, weight) and fresh:
+            source.counted = self._added
 
     def event(self, kind: Kind, **values: Any) -> None:
         """Note something that is no matter of a batch. values: of columns; names as text, `user` for the account, `detail` a dictionary, or
         a function that makes one in the writer's thread.
         """
-        self._add(Fact(kind, self.context.now, values))
+        self._add(Fact(kind, self.context.now, values), FACT + sum(map(weight_of, values.values())))
 
     def connected(self, connection: Any, session: Any, present: bool) -> None:
         """A client's CONNECT is taken. present: its session was there."""
@@ -112,11 +144,12 @@ class Recorder:
         """A commit of the queues: its ranges count as events."""
         count = queued.ranges
         waiting = self._ranges - self.ranges_written
-        if len(self.noted) >= self._most or (waiting and waiting + count > self._most):
+        if waiting and waiting + count > self._most:
             self.lost += count
-            return
-        self._ranges += count
-        self._add(queued)
+        elif self._add(queued, weight_of_queued(queued)):
+            self._ranges += count
+        else:
+            self.lost += count - 1  # one is counted
 
     # What is published here
 
@@ -160,23 +193,22 @@ class Recorder:
             self._number_rest(source, batch.count)
         else:
             self._own(source, 0, batch.count)
-        if self.topics.selecting and self.topics.selects(source.topics):
-            self._hold(source, batch)
-        self._add(Note(Kind.PUBLISHED, now, mark))
+        selects = self.topics.selecting and self.topics.selects(source.topics)
+        self._note(Note(Kind.PUBLISHED, now, mark), self._hold(source, batch) if selects else 0)
         taken = next((span for span in source.spans if span.stream == Stream.CUSTODY), None)
         if taken is not None:
-            self._add(Note(Kind.CUSTODY_TAKEN, now, mark, value=taken.brokers))
+            self._note(Note(Kind.CUSTODY_TAKEN, now, mark, value=taken.brokers))
         if targets:
-            self._add(Note(Kind.RECEIVED, now, mark, sender=self.number, to=self.number, value=targets))
+            self._note(Note(Kind.RECEIVED, now, mark, sender=self.number, to=self.number, value=targets))
 
-    def _hold(self, source: Source, batch: Batch) -> None:
-        """Keep the payloads for the writer, which looks for values in them; as many as may wait."""
+    def _hold(self, source: Source, batch: Batch) -> int:
+        """Keep the payloads for the writer, which looks for values in them, while half of what may wait is free: how many bytes."""
         size = batch.payload_bytes
-        if self._held - self.held_written + size > HELD or len(self.noted) >= self._most:
+        if 2 * (self.size + size) > self._most_bytes:
             self.unselected += batch.count
-        else:
-            self._held += size
-            source.batch = batch
+            return 0
+        source.batch = batch
+        return size
 
     def _number_rest(self, source: Source, count: int) -> None:
         """Numbers of the journal's own for messages that the mesh did not number."""
@@ -199,7 +231,7 @@ class Recorder:
         size = batch.length if batch.uniform else batch.payload_bytes // batch.count
         self.tally.add(Kind.REFUSED, self.topics.prefix(topic), connection.user or "", "", count * (ONE + size))
         if mark is not None and mark.source.spans:  # type: ignore[attr-defined]
-            self._add(Note(Kind.REFUSED, self.context.now, mark.part(batch.count - count, batch.count), reason=reason))  # type: ignore[arg-type]
+            self._note(Note(Kind.REFUSED, self.context.now, mark.part(batch.count - count, batch.count), reason=reason))  # type: ignore[arg-type]
             return
         values: dict[str, Any] = {"count": count, "topic": topic, "size": size, "bytes": count * size, "reason": reason}
         values |= {"qos": batch.qos, "client": connection.client_id, "user": connection.user or "", "version_in": connection.version}
@@ -211,36 +243,36 @@ class Recorder:
         """A batch has come from elsewhere, for so many sessions and shared subscriptions here. recipient: that it has failed over to."""
         mark: Mark = batch.mark  # type: ignore[assignment]
         sender = mark.source.sender
-        self._add(Note(Kind.RECEIVED, self.context.now, mark, sender=sender, to=self.number, value=targets, recipient=recipient))
+        self._note(Note(Kind.RECEIVED, self.context.now, mark, sender=sender, to=self.number, value=targets, recipient=recipient))
 
     def retained(self, batch: Batch) -> None:
         """The last message of a batch is the topic's retained one now; an empty one: nothing is retained any more."""
         mark = batch.mark.part(batch.count - 1, batch.count)  # type: ignore[union-attr]
-        self._add(Note(Kind.RETAINED_CHANGED, self.context.now, mark, to=self.number, value=int(batch.length > 0)))  # type: ignore[arg-type]
+        self._note(Note(Kind.RETAINED_CHANGED, self.context.now, mark, to=self.number, value=int(batch.length > 0)))  # type: ignore[arg-type]
 
     def failed_over(self, delivery: Delivery, recipient: str, reason: str) -> None:
         """Messages of a recipient go to an alternative, or back."""
         if delivery.run.mark is not None:
             mark = delivery.run.mark.part(delivery.start, delivery.start + delivery.count)
-            self._add(Note(Kind.FAILED_OVER, self.context.now, mark, reason=reason, to=self.number, recipient=recipient))  # type: ignore[arg-type]
+            self._note(Note(Kind.FAILED_OVER, self.context.now, mark, reason=reason, to=self.number, recipient=recipient))  # type: ignore[arg-type]
 
     def returned(self, run: Batch, tried: list[str], topic: str, reason: str) -> None:
         """Messages go back to their originator. tried: recipients that did not take them. topic: where they go."""
         if run.mark is not None:
             detail = json.dumps({"tried": tried, "topic": topic})
             recipient = tried[0] if tried else ""
-            self._add(Note(Kind.RETURNED, self.context.now, run.mark, reason=reason, to=self.number, recipient=recipient, detail=detail))  # type: ignore[arg-type]
+            self._note(Note(Kind.RETURNED, self.context.now, run.mark, reason=reason, to=self.number, recipient=recipient, detail=detail))  # type: ignore[arg-type]
 
     def given_up(self, run: Batch, destination: int, reason: str) -> None:
         """Messages leave custody without having come to a destination."""
         kind = Kind.EXPIRED if reason == "expired" else Kind.DROPPED
-        self._add(Note(kind, self.context.now, run.mark, reason=reason, sender=self.number, to=destination))  # type: ignore[arg-type]
+        self._note(Note(kind, self.context.now, run.mark, reason=reason, sender=self.number, to=destination))  # type: ignore[arg-type]
 
     def sent(self, connection: Any, mark: Any, qos: int) -> None:
         """Messages were given to a client's connection. qos: as they go out."""
         session = connection.session
         name = session.client_id if session is not None else ""
-        self._add(Note(Kind.DELIVERED, self.context.now, mark, name, connection.user or "", to=self.number, out=connection.via | qos << 8))
+        self._note(Note(Kind.DELIVERED, self.context.now, mark, name, connection.user or "", to=self.number, out=connection.via | qos << 8))
 
     def missed(self, dimension: str, session: Any, batch: Batch) -> None:
         """A target of a route did not get a batch that was given to the route."""
@@ -266,11 +298,11 @@ class Recorder:
 
     def dropped(self, client_id: str, mark: Any, reason: str, user: str = "", kind: Kind = Kind.DROPPED) -> None:
         """Messages do not get to a client. kind: dropped or expired."""
-        self._add(Note(kind, self.context.now, mark, client_id, user, reason, to=self.number))
+        self._note(Note(kind, self.context.now, mark, client_id, user, reason, to=self.number))
 
     def queued_as_well(self, mark: Any, queue: str) -> None:
         """Messages are in a queue that is bound to their topic. queue: `$queue/NAME`."""
-        self._add(Note(Kind.ACKNOWLEDGED, self.context.now, mark, queue, to=self.number))
+        self._note(Note(Kind.ACKNOWLEDGED, self.context.now, mark, queue, to=self.number))
 
     def settled(self, session: Any) -> Callable[[Delivery, int, int], None]:
         """What `Outbound.tap` is for a session."""
@@ -280,7 +312,7 @@ class Recorder:
             mark = run.mark if run is not None else None
             if mark is not None:
                 part = mark.part(delivery.start + begin, delivery.start + end)
-                self._add(Note(Kind.ACKNOWLEDGED, self.context.now, part, session.client_id, session.user or "", to=self.number))  # type: ignore[arg-type]
+                self._note(Note(Kind.ACKNOWLEDGED, self.context.now, part, session.client_id, session.user or "", to=self.number))  # type: ignore[arg-type]
 
         return acknowledged
 
@@ -307,7 +339,7 @@ class Recorder:
         mark.source.spans.append(Span(start, start + run.count, self.number, epoch, stream, first, brokers.bit_count()))
 
     def forwarded(self, passage: Passage, peer: int) -> None:
-        self._add(Passed(self.context.now, passage, peer))
+        self._add(Passed(self.context.now, passage, peer), weight_of_passage(passage))
 
     def came(self, run: Batch, origin: int, epoch: int, custody: bool, first: int, published: int, peer: int) -> None:
         if run.uniform:

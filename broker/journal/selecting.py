@@ -15,7 +15,6 @@ from typing import Any
 
 LARGEST = 2**16  # bytes of a payload that is looked into
 LONGEST = 256  # characters of a value that are kept
-HELD = 64 * 2**20  # bytes of payloads that may wait for the writer; of more, no values are kept
 MOST = 16  # values of a rule
 _PATH = re.compile(r"\$((\.[A-Za-z_][A-Za-z0-9_-]*)|(\[\d{1,6}\]))+")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]")

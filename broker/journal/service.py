@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .kinds import Kind
 from .place import Place
-from .recorder import Recorder
+from .recorder import PART, Recorder
 from .settings import JournalSettings
 from .topics import Topics
 from .writing.columns import Columns
@@ -29,6 +29,7 @@ class Surroundings(Protocol):
 
     loop: Any
     counters: Any
+    ledger: Any
     now: float
     say: Any
     journal: Recorder | None
@@ -47,7 +48,7 @@ class Journal:
         place = Place(settings.root, dict(settings.options))
         self._context = context
         topics = Topics(settings)
-        self.recorder = Recorder(context, topics, number, settings.pending)
+        self.recorder = Recorder(context, topics, number, settings.pending, context.ledger.limit // PART)
         columns = Columns(number, topics, lru_cache(65536)(account))
         self.writer = Writer(settings, self.recorder, columns, place, folder_of(settings, place, number))
         self._minute = 0

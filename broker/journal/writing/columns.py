@@ -97,11 +97,6 @@ class Columns:
             return tables[0] if tables else arrow_schema().empty_table()
         return pa.concat_tables(tables).sort_by("event").combine_chunks()
 
-    @property
-    def looked_at(self) -> int:
-        """See `Notes`."""
-        return self._notes.looked_at
-
     def _of_notes(self) -> Any:
         import pyarrow as pa
 

@@ -61,10 +61,7 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """Collects notes, and makes a table's columns of them. A note is one row for each stretch of one topic and consecutive sequences.
-
-    looked_at: bytes of payloads that values were looked for in.
-    """
+    """Collects notes, and makes a table's columns of them. A note is one row for each stretch of one topic and consecutive sequences."""
 
     def __init__(self, broker: int, topics: Topics, names: Names, account: Callable[[str], str]) -> None:
         """account: user -> account."""
@@ -72,7 +69,6 @@ class Notes:
         self._topics = topics
         self._names = names
         self._account = account
-        self.looked_at = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -158,7 +154,6 @@ class Notes:
         """The same of a publication of whose payloads values are kept: a row for messages one after the other with the same values."""
         source = note.mark.source
         source.batch = None
-        self.looked_at += batch.payload_bytes
         payloads = batch.payloads
         topics = [source.topic(index) for index in note.mark.indexes]
         rules = {topic: self._topics.rule(topic) for topic in set(topics)}

@@ -26,6 +26,7 @@ from ..recorder import Recorder
 from ..schema import COUNTS, NAMES
 from ..settings import JournalSettings
 from ..tally import Key, rows
+from ..weights import rows_of
 from .columns import Columns, Fact
 from .housekeeping import Housekeeping
 from .queue_states import Queued
@@ -36,7 +37,8 @@ log = logging.getLogger("mqmesh.journal")
 
 CARE = 600.0  # seconds between two looks at what is old or small
 RETRY = 5.0  # seconds until a place that could not be written to is tried again
-TAKEN = 20_000  # events in one table at most
+TAKEN = 20_000  # rows of one table, and bytes that its events hold, after which it takes no more events
+TAKEN_BYTES = 4 * 2**20
 
 
 class Writer:
@@ -154,9 +156,7 @@ class Writer:
         """A table of what was noted (None: nothing was), and how many events are missing before it, which it says."""
         if self._unwritten is not None:
             return self._unwritten
-        noted = self.recorder.noted
-        items = [noted.popleft() for _ in range(min(len(noted), TAKEN))]
-        self.recorder.ranges_written += sum([one.ranges for one in items if isinstance(one, Queued)])
+        items = self._items()
         missing = self.recorder.lost - self._said
         if missing:
             detail = {"why": self._why or "the disk is slower than the traffic"}
@@ -165,8 +165,23 @@ class Writer:
             return None, 0
         self.columns.epoch = self.recorder.epoch
         table = self.columns.batch(items, self.recorder.offset)
-        self.recorder.held_written = self.columns.looked_at
         return table, missing
+
+    def _items(self) -> list[Any]:
+        """The next events that wait, no more than make one table."""
+        recorder = self.recorder
+        noted, weights = recorder.noted, recorder.weights
+        items: list[Any] = []
+        rows = size = 0
+        while noted and rows < TAKEN and size < TAKEN_BYTES:
+            one = noted.popleft()
+            items.append(one)
+            rows += rows_of(one)
+            size += weights.popleft()
+        recorder.events_taken += len(items)
+        recorder.bytes_taken += size
+        recorder.ranges_written += sum([one.ranges for one in items if isinstance(one, Queued)])
+        return items
 
     def _append(self, table: Any, missing: int) -> bool:
         """Write a table. False: there is none, or it could not be written."""

@@ -214,5 +214,5 @@ def _recorder(most: int) -> Callable[[], Any]:
         def wall(self) -> float:
             return 0.0
 
-    made = Recorder(Still(), Topics(JournalSettings("")), 1, most)
+    made = Recorder(Still(), Topics(JournalSettings("")), 1, most, 2**27)
     return lambda: made

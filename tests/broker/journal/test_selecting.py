@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mqmesh.base.settings import ConfigError, Section
-from mqmesh.broker.journal import recorder
+from mqmesh.broker.journal import service
 from mqmesh.broker.journal.kinds import Kind
 from mqmesh.broker.journal.reading import Journal
 from mqmesh.broker.journal.search import Query, Search
@@ -122,8 +122,8 @@ def test_sampled_messages_have_their_values(tmp_path: Path) -> None:
 
 
 def test_payloads_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "HELD", 10)
-    (row,) = journal_of(tmp_path, [publish(1, order(4711))])
+    monkeypatch.setattr(service, "PART", 2**15)  # of 1 GiB
+    (row,) = journal_of(tmp_path, [publish(1, order(4711) + b" " * 30_000)])
     assert (row["count"], row["detail"]) == (1, None)
 
 

@@ -31,7 +31,7 @@ from support.broker_site import JumpingLoop, Site
 def writer(root: Path, epoch: int = 1000, place: Place | None = None, **changes: Any) -> Writer:
     settings = JournalSettings(str(root), batch_seconds=0.01, **changes)
     topics = Topics(settings)
-    recorder = Recorder(SimpleNamespace(now=1.0, wall=time.time), topics, 7, settings.pending)
+    recorder = Recorder(SimpleNamespace(now=1.0, wall=time.time), topics, 7, settings.pending, 2**27)
     recorder.epoch, recorder.offset = epoch, time.time() - 1.0
     place = place or Place(root)
     return Writer(settings, recorder, Columns(7, topics, lambda user: user), place, folder_of(settings, place, 7))
