@@ -126,7 +126,8 @@ class Delivery:
         self.share = share
         self.start = start
         self.count = run.count if count is None else count
-        self.each = run.length + len(run.topic) + len(run.properties) + OVERHEAD + APART // run.count
+        common = len(run.topic) + len(run.properties)  # in the packets as they came, and once more
+        self.each = run.length + common + OVERHEAD + (APART + common) // run.count
         self.first = 0
         self.serial = 0
         self.left = 0

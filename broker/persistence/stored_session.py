@@ -218,7 +218,7 @@ class StoredSession(Session):
 
     def renamed(self, client_id: str) -> None:
         self.persistence.writer.delete_value("sessions", self.client_id.encode())
-        self.client_id = client_id
+        super().renamed(client_id)
         self.record()
 
     def subscribed(self, subscription: Subscription, identifier: int) -> None:

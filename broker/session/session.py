@@ -23,7 +23,7 @@ from ...base.quoting import quoted
 from ...mqtt.packets import Subscription
 from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
 from ..empty import EMPTY_QUEUE, EMPTY_SET
-from ..ledger import IDENTIFIER, IN_FLIGHT, KINDS, QUEUED, SESSION, SESSIONS, SUBSCRIPTIONS, WILLS
+from ..ledger import IDENTIFIER, IN_FLIGHT, KINDS, QUEUED, SESSION, SESSIONS, SUBSCRIPTIONS, WILLS, weight_of_text
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -150,7 +150,7 @@ class Session:
         self.context = context
         self.counters = context.counters
         self.account = context.ledger.account()
-        self.account.charge(SESSIONS, SESSION + len(client_id))
+        self.account.charge(SESSIONS, SESSION + weight_of_text(client_id))
         self.table = 0
         self.connection: Receiver | None = None
         self.expiry: float | None = 0.0
@@ -259,6 +259,7 @@ class Session:
 
     def renamed(self, client_id: str) -> None:
         """It belongs to another name from now on."""
+        self.account.charge(SESSIONS, weight_of_text(client_id) - weight_of_text(self.client_id))
         self.client_id = client_id
 
     def left(self, will_delay: float | None) -> None:

@@ -18,7 +18,7 @@ from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ..journal.kinds import Kind
-from ..ledger import WILL, WILLS
+from ..ledger import SESSIONS, WILL, WILLS, weight_of_text
 from ..routing.shared import ShareGroup
 from .session import FACELESS, Session
 from .will import Will
@@ -86,6 +86,7 @@ class Sessions:
     def own(self, session: Session, user: str | None) -> None:
         """A session is this user's from now on. user: None: nobody's."""
         self._count(session.user, -1)
+        session.account.charge(SESSIONS, weight_of_text(user or "") - weight_of_text(session.user or ""))
         session.user = user
         self._count(user, 1)
 

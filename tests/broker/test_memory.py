@@ -6,6 +6,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings
@@ -14,13 +15,16 @@ from mqmesh.broker.journal.settings import TOPIC, JournalSettings
 from mqmesh.broker.journal.topics import OTHER, Topics
 from mqmesh.broker.journal.writing.columns import Names
 from mqmesh.broker.server import Broker
-from mqmesh.mqtt.packets import Publish, Subscribe, Subscription
+from mqmesh.mqtt.packets import Connect, Publish, Subscribe, Subscription
+from mqmesh.mqtt.properties import Property
 from support.broker_site import until
 from support.models.broker_wire import Wire, run, started
 
 COUNT = 2000
 MORE = 1.25  # times what the ledger says: versions of Python differ
 KEPT = 100  # seconds for which a session stays
+FEW = 50
+LONG = "x" * 60_000 + "\N{GRINNING FACE}"  # a text that takes four bytes a character
 
 
 def traced() -> int:
@@ -82,7 +86,33 @@ def sessions(broker: Broker, publisher: Wire) -> None:
         subscriber.connection.connection_lost(None)
 
 
-@pytest.mark.parametrize("way", [queued, in_flight, in_many_forms, received, shared, retained, topics, sessions])
+def long_filters(broker: Broker, publisher: Wire) -> None:
+    for number in range(FEW):
+        publisher.send(Subscribe(1, [Subscription(f"{number}{LONG}"), Subscription(f"$share/{number}{LONG}/a")]))
+        publisher.take()
+
+
+def long_names(broker: Broker, publisher: Wire) -> None:
+    for number in range(FEW):
+        subscriber = Wire(broker, 5)
+        properties: Any = {Property.SESSION_EXPIRY_INTERVAL: KEPT}
+        subscriber.send(Connect(f"{number}{LONG}", 5, user_name=f"{number}{LONG}", properties=properties))
+        subscriber.connection.connection_lost(None)
+
+
+def long_topics(broker: Broker, publisher: Wire) -> None:
+    """They wait, with a property as long."""
+    Wire(broker, 5).connect("away", Subscription("#", 1), session_expiry_interval=KEPT).connection.connection_lost(None)
+    for number in range(FEW):
+        properties: Any = {Property.RESPONSE_TOPIC: f"{number}{LONG}"}
+        publisher.send(Publish(f"{number}{LONG}", b"x", 1, packet_id=number + 1, properties=properties))
+        publisher.take()
+
+
+WAYS = [queued, in_flight, in_many_forms, received, shared, retained, topics, sessions, long_filters, long_names, long_topics]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_the_ledger_has_what_is_there(way: Callable[[Broker, Wire], None]) -> None:
     async def story() -> None:
         broker = await started()
