@@ -122,7 +122,7 @@ class Backpressure:
         if site.persistence is not None:
             own.settle(STORE, site.persistence.writer.bytes_pending)
         if site.context.journal is not None:
-            own.settle(JOURNAL, site.context.journal.size)
+            own.settle(JOURNAL, site.context.journal.held)
 
     def _squeeze(self, connection: ClientConnection, share: int) -> None:
         session = connection.session

@@ -193,12 +193,17 @@ def between(table: Any, since: int | None, until: int | None) -> Any:
 
 def read_open(place: Place, name: str) -> Any:
     """The events of a segment that is being written, as far as they are whole."""
-    import pyarrow as pa
-
     try:
         data = place.read(name)
     except OSError:
         return arrow_schema().empty_table()  # it has just been closed
+    return opened(data)
+
+
+def opened(data: bytes) -> Any:
+    """The events of an open segment's file, as far as they are whole."""
+    import pyarrow as pa
+
     tables = [arrow_schema().empty_table()]
     try:
         with pa.ipc.open_stream(_own(data)) as stream:
@@ -223,8 +228,13 @@ def read_lines(place: Place, name: str) -> list[Any]:
         lines = place.read(name).split(b"\n")
     except OSError:
         return []
+    return whole_lines(lines[:-1])
+
+
+def whole_lines(lines: list[bytes]) -> list[Any]:
+    """What lines of JSON say; those that are none are left out."""
     made = []
-    for line in lines[:-1]:
+    for line in lines:
         with suppress(ValueError):
             made.append(json.loads(line))
     return made

@@ -50,7 +50,7 @@ class Recorder:
     noted: events that wait for the writer. weights: the bytes that each of them holds. lost: that found no room so far.
     wake: asks the writer to come soon. offset: from the loop's clock to the wall clock, in seconds.
     events_taken, bytes_taken, ranges_written: events, their bytes, and states of queues that the writer has taken so far.
-    unselected: messages whose values are not kept, since too much waited.
+    remembered: bytes of names that the writer remembers. unselected: messages whose values are not kept, since too much waited.
     """
 
     def __init__(self, context: Clock, topics: Topics, number: int, most: int, most_bytes: int) -> None:
@@ -68,6 +68,7 @@ class Recorder:
         self.events_taken = 0
         self.bytes_taken = 0
         self.ranges_written = 0
+        self.remembered = 0
         self.unselected = 0
         self._added = 0
         self._added_bytes = 0
@@ -83,6 +84,11 @@ class Recorder:
     def size(self) -> int:
         """Bytes of what waits for the writer."""
         return self._added_bytes - self.bytes_taken
+
+    @property
+    def held(self) -> int:
+        """Bytes of all that the journal has in memory."""
+        return self.size + self.remembered
 
     def _add(self, one: Note | Passed | Queued | Fact, weight: int) -> bool:
         """Have an event wait, which holds so many bytes. False: it finds no room."""

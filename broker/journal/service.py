@@ -49,7 +49,7 @@ class Journal:
         self._context = context
         topics = Topics(settings)
         self.recorder = Recorder(context, topics, number, settings.pending, context.ledger.limit // PART)
-        columns = Columns(number, topics, lru_cache(65536)(account))
+        columns = Columns(number, topics, lru_cache(65536)(account), context.ledger.limit // PART)
         self.writer = Writer(settings, self.recorder, columns, place, folder_of(settings, place, number))
         self._minute = 0
         self._before: dict[int, int] = {}

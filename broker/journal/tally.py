@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...base.cache import LONGEST
 from .kinds import Kind
+from .topics import OTHER
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 ONE = 1 << 44
 BYTES = ONE - 1
 ROUTES = 20_000  # routes with counts; beyond, they are added up at once
+KEYS = 100_000  # counts of a minute; what comes beyond counts for a user as a whole
 Key = tuple[int, str, str, str]  # kind, part of a topic, user, recipient
 
 
@@ -48,9 +51,13 @@ class Tally:
         self._routes.append(to)
 
     def add(self, kind: int, dimension: str, user: str, recipient: str, amount: int) -> None:
-        """Count one by one."""
+        """Count one by one. Users and recipients with long names are told apart no more than parts of topics with long names."""
+        user, recipient = (name if len(name) <= LONGEST else OTHER for name in (user, recipient))
         key = (kind, dimension, user, recipient)
-        self.counts[key] = self.counts.get(key, 0) + amount
+        counts = self.counts
+        if len(counts) >= KEYS and key not in counts:
+            key = (kind, OTHER, user, OTHER) if recipient else (kind, OTHER, user, "")
+        counts[key] = counts.get(key, 0) + amount
 
     def add_messages(self, kind: int, messages: int) -> None:
         """Count messages of which nothing else is known."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base.cache import LONGEST
+from ...ledger import weight_of_text
 from ..kinds import DIMENSIONS, Kind, MessageId, Stream, hop_id, name_id
 from ..schema import EVENTS, arrow_schema
 from ..topics import Topics, sampled_parts
@@ -20,7 +21,8 @@ from .queue_states import Queued, QueueRows
 if TYPE_CHECKING:
     from ....mesh.node.core import Passage
 
-NAMED = 1_000_000  # names that are remembered as written; beyond, they are written again
+NAME = 192  # bytes of a name that is remembered, beside its text
+REMEMBERED = 2**27  # bytes of names that are remembered, unless a broker says otherwise
 
 
 class Passed(NamedTuple):
@@ -40,9 +42,15 @@ class Fact(NamedTuple):
 
 
 class Names:
-    """Names that have ids here, and which of them are not written down yet."""
+    """Names that have ids here, and which of them are not written down yet.
 
-    def __init__(self) -> None:
+    size: bytes of those that are remembered as written down. Beyond a bound all are forgotten, and written again.
+    """
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        """most: bytes that may be remembered."""
+        self.size = 0
+        self._most = most
         self._known: dict[str, dict[str | int, int]] = {kind: {} for kind in DIMENSIONS}  # a long name is known by its id
         self.fresh: list[tuple[str, int, str]] = []
 
@@ -56,9 +64,14 @@ class Names:
             number = name_id(name)
             if len(name) > LONGEST and number in known:
                 return number
-            if len(known) >= NAMED:
-                known.clear()
-            known[name if len(name) <= LONGEST else number] = number
+            key = name if len(name) <= LONGEST else number
+            weight = NAME + (weight_of_text(name) if key is name else 0)
+            if self.size + weight > self._most:
+                for one in self._known.values():
+                    one.clear()
+                self.size = 0
+            known[key] = number
+            self.size += weight
             self.fresh.append((kind, number, name))
         return number
 
@@ -66,11 +79,12 @@ class Names:
 class Columns:
     """Makes rows. broker: its number. account: user -> account. rows: how many were made in this life."""
 
-    def __init__(self, broker: int, topics: Topics, account: Callable[[str], str]) -> None:
+    def __init__(self, broker: int, topics: Topics, account: Callable[[str], str], names: int = REMEMBERED) -> None:
+        """names: bytes of names that may be remembered."""
         self.broker = broker
         self.epoch = 0
         self.rows = 0
-        self.names = Names()
+        self.names = Names(names)
         self._topics = topics
         self.account = account
         self._made: list[tuple[Any, ...]] = []

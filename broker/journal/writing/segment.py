@@ -6,6 +6,7 @@ Invariant: what `append` has written is whole. A write that fails is cut off aga
 from __future__ import annotations
 
 import io
+import logging
 import os
 from contextlib import suppress
 from hashlib import sha256
@@ -15,11 +16,17 @@ from typing import Any
 from ..kinds import VERSION
 from ..layout import IPC, Segment, date_of, events_path
 from ..place import Place
+from ..reading import opened
 from ..schema import arrow_schema
+
+log = logging.getLogger("mqmesh.journal")
 
 
 class OpenSegment:
-    """Events that are being collected. path: of its file. tables: what it holds. size: bytes of the file. begun: seconds, of the caller."""
+    """Events that are being collected, in a file and not in memory.
+
+    path: of the file. rows: how many it holds. size: bytes of the file. begun: seconds, of the caller.
+    """
 
     def __init__(self, folder: Path, epoch: int, first: int, begun: float) -> None:
         import pyarrow as pa
@@ -27,7 +34,7 @@ class OpenSegment:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{epoch}-{first}{IPC}"
         self.begun = begun
-        self.tables: list[Any] = []
+        self.rows = 0
         self.size = 0
         self._file = self.path.open("wb", buffering=0)
         self._buffer = io.BytesIO()
@@ -49,12 +56,22 @@ class OpenSegment:
                 os.ftruncate(self._file.fileno(), self.size)
             raise
         self.size += len(data)
-        self.tables.append(table)
+        self.rows += table.num_rows
 
     def close(self) -> None:
         """No more is written."""
         with suppress(OSError):
             self._file.close()
+
+    def table(self) -> Any:
+        """What it holds, read again. Raises OSError where the file is there and cannot be read."""
+        try:
+            found = opened(self.path.read_bytes())
+        except FileNotFoundError:
+            found = arrow_schema().empty_table()
+        if found.num_rows < self.rows:
+            log.error("event=journal-damaged file=%s events=%d written=%d", self.path, found.num_rows, self.rows)
+        return found
 
     def remove(self) -> None:
         """What it holds stands elsewhere."""

@@ -2,8 +2,8 @@
 
 Strategy. Every `batch_seconds` the thread takes what the loop has noted, makes a table of it and appends that to the open segment, a
 local file. A segment that is large or old enough becomes Parquet at its place. A place that cannot be reached keeps nothing from being
-noted: closed segments wait in the open folder and are tried again. What cannot even be written there is lost, counted, and said by an
-event when it can.
+noted: closed segments and names wait in the open folder, not in memory, and are tried again. What cannot even be written there is lost,
+counted, and said by an event when it can.
 
 Order in a batch: new names, then the events that use them, so that a crash leaves no event without its names.
 """
@@ -22,6 +22,7 @@ from typing import Any
 from ..kinds import Kind
 from ..layout import OPEN_FOLDER, counts_path, date_of, names_path
 from ..place import Place
+from ..reading import whole_lines
 from ..recorder import Recorder
 from ..schema import COUNTS, NAMES
 from ..settings import JournalSettings
@@ -39,6 +40,7 @@ CARE = 600.0  # seconds between two looks at what is old or small
 RETRY = 5.0  # seconds until a place that could not be written to is tried again
 TAKEN = 20_000  # rows of one table, and bytes that its events hold, after which it takes no more events
 TAKEN_BYTES = 4 * 2**20
+NAMES_BYTES = 4 * 2**20  # of names in one file, beside the last one
 
 
 class Writer:
@@ -63,7 +65,6 @@ class Writer:
         self._open: OpenSegment | None = None
         self._unwritten: tuple[Any, int] | None = None  # what `_taken` gave, and the disk has not taken
         self._waiting: list[OpenSegment] = []  # closed, and not at their place yet
-        self._names: list[tuple[str, int, str]] = []  # of this segment
         self._rows: list[tuple[int, ...]] = []  # of counters, of this segment
         self._files = 0  # of names
         self._retry_at = 0.0
@@ -165,6 +166,7 @@ class Writer:
             return None, 0
         self.columns.epoch = self.recorder.epoch
         table = self.columns.batch(items, self.recorder.offset)
+        self.recorder.remembered = self.columns.names.size
         return table, missing
 
     def _items(self) -> list[Any]:
@@ -189,11 +191,11 @@ class Writer:
             return False
         names = self.columns.names
         try:
-            if names.fresh and table.num_rows:
+            if names.fresh:
                 self._write_lines("names", names.fresh)
-            self._names += names.fresh
-            names.fresh = []
+                names.fresh = []
             if not table.num_rows:
+                self._unwritten = None
                 return True
             if self._open is None:
                 self._open = OpenSegment(self.folder, self.recorder.epoch, table.column("event")[0].as_py(), time.monotonic())
@@ -212,8 +214,19 @@ class Writer:
         return True
 
     def _write_lines(self, what: str, lines: list[Any]) -> None:
-        with (self.folder / f"{self.recorder.epoch}-{what}.jsonl").open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
+        with self._lines(what).open("ab", buffering=0) as file:
+            data, size = memoryview("".join(json.dumps(line) + "\n" for line in lines).encode()), file.tell()
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(size)
+                raise
+
+    def _lines(self, what: str) -> Path:
+        """The file of names, or of counters, that stand in no file of their own yet."""
+        return self.folder / f"{self.recorder.epoch}-{what}.jsonl"
 
     def _failed(self, error: BaseException) -> None:
         if self.error is None:
@@ -233,7 +246,6 @@ class Writer:
         try:
             if self.columns.names.fresh:
                 self._write_lines("names", self.columns.names.fresh)
-                self._names += self.columns.names.fresh
                 self.columns.names.fresh = []
             self._write_lines("counts", [list(row) for row in found])
         except OSError as error:
@@ -247,7 +259,7 @@ class Writer:
 
     def _close(self) -> None:
         closed, self._open = self._open, None
-        if closed is not None and closed.tables:
+        if closed is not None and closed.rows:
             closed.close()
             self._waiting.append(closed)
         elif closed is not None:
@@ -255,15 +267,12 @@ class Writer:
 
     def _put(self, now: float, last: bool) -> None:
         """Put closed segments, counters and names in their place; what fails is tried again."""
-        import pyarrow as pa
-
         try:
             while self._waiting:
                 segment = self._waiting[0]
-                if segment.tables:
-                    self._put_names()
-                    store_events(self.place, pa.concat_tables(segment.tables))
-                    self.closed += 1
+                self._put_names()
+                store_events(self.place, segment.table())
+                self.closed += 1
                 segment.remove()
                 self._waiting.pop(0)
             self._put_names()
@@ -273,16 +282,20 @@ class Writer:
             self._failed(error)
             self._retry_at = now + RETRY
             return
-        for what in ("names", "counts"):  # they hold what was just put in its place, and nothing else
-            with suppress(OSError):
-                (self.folder / f"{self.recorder.epoch}-{what}.jsonl").unlink(missing_ok=True)
+        with suppress(OSError):
+            self._lines("counts").unlink(missing_ok=True)  # it holds what was just put in its place, and nothing else
 
     def _put_names(self) -> None:
-        if self._names:
-            self._files += 1
-            table = table_of(self._names, NAMES)
-            self.place.write(names_path(self.recorder.number, self.recorder.epoch, self._files), parquet(table))
-            self._names = []
+        """Put names in their place, as many as make a file of them at a time."""
+        path = self._lines("names")
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            while lines := file.readlines(NAMES_BYTES):
+                table = table_of([tuple(one) for one in whole_lines(lines)], NAMES)
+                self._files += 1
+                self.place.write(names_path(self.recorder.number, self.recorder.epoch, self._files), parquet(table))
+        path.unlink()
 
     def _put_counts(self) -> None:
         by_date: dict[str, list[tuple[int, ...]]] = {}

@@ -14,13 +14,15 @@ from unittest import mock
 
 import pytest
 from mqmesh.broker.config import BrokerConfig, Limits
+from mqmesh.broker.journal import tally
 from mqmesh.broker.journal.kinds import Kind
 from mqmesh.broker.journal.mark import Mark, Source
 from mqmesh.broker.journal.place import Place
 from mqmesh.broker.journal.recorder import PART, Recorder
 from mqmesh.broker.journal.settings import JournalSettings, TopicRule
-from mqmesh.broker.journal.topics import Topics
-from mqmesh.broker.journal.writing.columns import Columns
+from mqmesh.broker.journal.tally import Tally
+from mqmesh.broker.journal.topics import OTHER, Topics
+from mqmesh.broker.journal.writing.columns import Columns, Names
 from mqmesh.broker.journal.writing.notes import Note
 from mqmesh.broker.journal.writing.queue_states import Put, Queued
 from mqmesh.broker.journal.writing.writer import TAKEN, TAKEN_BYTES, Writer
@@ -167,3 +169,26 @@ class Still:
 
     def wall(self) -> float:
         return 0.0
+
+
+def test_counts_of_a_minute_and_their_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "KEYS", 100)
+    counted = Tally()
+    for number in range(1000):
+        counted.add(Kind.DELIVERED, f"{number}", "user", "recipient", 1)
+        counted.add(Kind.DELIVERED, "a", "user", f"{number}" + "r" * LONG, 1)
+    found = counted.take()
+    assert sum(found.values()) == 2000
+    assert len(found) <= 102
+    assert max(len(name) for key in found for name in key[1:]) < LONG
+    assert found[Kind.DELIVERED, OTHER, "user", OTHER] == 901
+    assert found[Kind.DELIVERED, "a", "user", OTHER] == 1000
+
+
+def test_names_that_are_remembered_are_bounded_by_bytes() -> None:
+    names = Names(100_000)
+    for number in range(10_000):
+        names.id("topic", f"{number}" + "t" * 400)
+        assert names.size <= 100_000
+    assert len(names.fresh) == 10_000
+    assert 0 < len(names._known["topic"]) < 200

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import resource
 import shutil
+import signal
 import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 from mqmesh.broker.journal import layout
 from mqmesh.broker.journal.ends import stories
@@ -200,6 +207,57 @@ def test_a_place_that_cannot_be_reached_is_tried_again(tmp_path: Path) -> None:
     two.start()
     two.stop()
     assert len(events(place, Kind.CONNECTED)) == 1
+
+
+def test_what_waits_for_its_place_is_on_the_disk_and_not_in_memory(tmp_path: Path) -> None:
+    place = Place("memory://away")
+    one = writer(tmp_path, place=place, spool=tmp_path, segment_bytes=0)
+    one.folder.mkdir(parents=True)
+    note(one, "first")
+    with mock.patch.object(place, "write", side_effect=OSError("connection refused")):
+        step(one)
+        one._retry_at = float("inf")
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()
+            for number in range(100):
+                for at in range(100):
+                    note(one, f"{number}.{at}" + "c" * 600)
+                step(one)
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] - before[0] < 3_000_000
+            assert pa.total_allocated_bytes() - before[1] < 500_000
+        finally:
+            tracemalloc.stop()
+    one._retry_at = 0.0
+    step(one, stopping=True)
+    assert one.error is None
+    assert [row["event"] for row in events(place, Kind.CONNECTED)] == list(range(1, 10_002))
+    assert len(Journal(place).names()) == 10_001
+    assert not list(one.folder.iterdir())
+
+
+def test_a_name_that_was_cut_off_is_written_whole(tmp_path: Path) -> None:
+    one = writer(tmp_path)
+    one.folder.mkdir(parents=True)
+    one._write_lines("names", [["client", 1, "a"]])
+    with resource_limit(one._lines("names").stat().st_size + 5), pytest.raises(OSError):
+        one._write_lines("names", [["client", 2, "b"]])
+    one._write_lines("names", [["client", 2, "b"]])
+    assert one._lines("names").read_text() == '["client", 1, "a"]\n["client", 2, "b"]\n'
+
+
+@contextmanager
+def resource_limit(size: int) -> Iterator[None]:
+    """Files get no larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_what_is_old_goes_and_what_is_small_is_joined(tmp_path: Path) -> None:
