@@ -26,7 +26,7 @@ from ..mqtt.batch.run import Run
 from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
 from ..store import Store, StoreError
-from ..store.folder import make_folder, os_error
+from ..store.folder import make_folder, os_error, words
 from ..store.locations import store_at
 from .attach.shell import Attachments
 from .auth.accounts import account_of
@@ -233,7 +233,7 @@ class Broker:
         except ValueError as error:
             raise StartError(f"journal: {error}") from error
         except OSError as error:
-            raise StartError(f"journal: {os_error(config.journal.root, error)}") from error
+            raise StartError(f"journal: {words(error, config.journal.root)}") from error
         site.router.journal, site.router.noting = self.context.journal, self.journal.noting
         self.trace_topic.recent = self.journal.recent()
         self.trace_topic.account_of = lambda user: account_of(accounts, user) or ""

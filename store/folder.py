@@ -101,7 +101,16 @@ def os_error(store: str, error: OSError) -> StoreError:
         return full(store)
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return read_only(store, error.strerror or "no permission")
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return StoreError(Kind.OTHER, store, "is a file or lies below one: name a folder")
     return StoreError(Kind.OTHER, store, error.strerror or str(error))
+
+
+def words(error: OSError, path: object) -> str:
+    """What an error of the operating system amounts to: the path that it is about, the cause, and the remedy. path: where it names none."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
+        return f"{error.filename or path}: {os_error('', error).text}"
+    return error.strerror or str(error)
 
 
 def full(store: str) -> StoreError:

@@ -679,7 +679,7 @@ class Queues:
         self.context.refresh()
         self._written.set()
         if error is not None:
-            log.error("event=queues-failed text=%s", error.strerror or error)
+            log.error("event=queues-failed text=%s", self.store.why(error))
         if self.store.trim_soon:
             self.upkeep.trim(soon=True)
         self._stirred.update(self._later)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.settings import ConfigError
 from ...mqtt.errors import UsageError
+from ...store.folder import words
 from .committer import Committer
 from .core.queue import Queue
 from .core.rules import Rules
@@ -503,6 +504,10 @@ class Stores:
     def failing(self) -> bool:
         """Whether all that is to be written is of stores that take nothing."""
         return all(committer.error is not None for committer in self.committers if committer.store.dirty)
+
+    def why(self, error: OSError) -> str:
+        """In words, why something could not be written."""
+        return words(error, self._settings.folder)
 
     def begin(self) -> None:
         """Write what is new."""

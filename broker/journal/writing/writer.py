@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ....store.folder import words
 from ..kinds import Kind
 from ..layout import OPEN_FOLDER, counts_path, date_of, names_path
 from ..place import Place
@@ -209,7 +210,7 @@ class Writer:
         self._said += missing
         if self._said == self.recorder.lost:
             self._why = None
-        self.error = None
+        self._well()
         self.written += table.num_rows
         return True
 
@@ -229,9 +230,16 @@ class Writer:
         return self.folder / f"{self.recorder.epoch}-{what}.jsonl"
 
     def _failed(self, error: BaseException) -> None:
+        text = words(error, self.folder) if isinstance(error, OSError) else str(error)
         if self.error is None:
-            log.error("event=journal-error text=%s", error)
-        self.error = self._why = str(error)
+            log.error("event=journal-error text=%s", text)
+        self.error = self._why = text
+
+    def _well(self) -> None:
+        """Something could be written."""
+        if self.error is not None:
+            log.warning("event=journal-written-again lost=%d", self.recorder.lost)
+        self.error = None
 
     # Counters
 

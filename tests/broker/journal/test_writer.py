@@ -18,6 +18,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
+from mqmesh.broker.config import BrokerConfig
 from mqmesh.broker.journal import layout
 from mqmesh.broker.journal.ends import stories
 from mqmesh.broker.journal.kinds import Kind
@@ -31,6 +32,7 @@ from mqmesh.broker.journal.writing import segment
 from mqmesh.broker.journal.writing.columns import Columns
 from mqmesh.broker.journal.writing.housekeeping import GRACE, Housekeeping
 from mqmesh.broker.journal.writing.writer import Writer, folder_of
+from mqmesh.broker.server import Broker, StartError
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import JumpingLoop, Site
 
@@ -163,7 +165,7 @@ def test_more_than_may_wait_is_counted(tmp_path: Path) -> None:
     assert len(events(tmp_path, Kind.CONNECTED)) == 1000
 
 
-def test_a_full_disk_stops_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = writer(tmp_path)
     one.folder.mkdir(parents=True)
     note(one)
@@ -182,15 +184,24 @@ def test_a_full_disk_stops_nothing(tmp_path: Path) -> None:
             note(one)
             step(one)
     assert segment.OpenSegment.append is real
-    assert one.error is not None
+    assert one.error == f"{one.folder}: no space left on its disk: free some space; writing then goes on by itself"
+    assert [record.getMessage() for record in caplog.records] == [f"event=journal-error text={one.error}"]
     note(one)
     step(one)
+    assert caplog.records[-1].getMessage() == "event=journal-written-again lost=0"
     step(one, stopping=True)
     assert one.error is None
     assert not events(tmp_path, Kind.GAP), "what the disk did not take waited for it"
     assert [event["event"] for event in events(tmp_path, Kind.CONNECTED)] == [1, 2, 3, 4, 5]
     assert one.recorder.lost == 0
     assert Journal(str(tmp_path)).check() == []
+
+
+def test_a_journal_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "journal").write_text("")
+    broker = Broker(BrokerConfig(listen=[], journal=JournalSettings(str(tmp_path / "journal"))))
+    with pytest.raises(StartError, match=r"^journal: .*/journal/open/broker=0: is a file or lies below one: name a folder$"):
+        asyncio.run(broker.start())
 
 
 def test_a_place_that_cannot_be_reached_is_tried_again(tmp_path: Path) -> None:

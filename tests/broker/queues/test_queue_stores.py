@@ -75,7 +75,9 @@ async def test_stores_are_quiet_until_something_is_to_be_written(name: str, tmp_
         assert (await shop.expect(Puback)).reason == 0
 
 
-async def test_a_store_that_takes_nothing_does_not_hold_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_takes_nothing_does_not_hold_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with broker(tmp_path, here=Rules(), there=Rules(store="sqlite")) as site:
         shop = await site.client("shop")
         await put(shop, "there", b"1")
@@ -89,6 +91,8 @@ async def test_a_store_that_takes_nothing_does_not_hold_the_others(tmp_path: Pat
             assert await shop.publish("$queue/there", b"2", qos=1) == 0x97
             assert await shop.publish("$queue/there", b"3", qos=1) == 0x97
             await put(shop, "here", b"1")
+        line = "event=queues-failed text=%s: no space left on its disk: free some space; writing then goes on by itself"
+        assert line % site.broker.site.queues.settings.folder in caplog.messages  # type: ignore[union-attr]
         await site.later(2.0)
         await site.until(lambda: store.full is None)  # although nothing is left to be written
         await put(shop, "there", b"4")
