@@ -20,7 +20,6 @@ from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subsc
 
 PAUSE = 0.005  # seconds between an answer and the next message
 PATIENCE = 120.0  # seconds for an answer
-TOPIC = "pulse"
 
 
 def main(host: str, port: str, address: str) -> None:
@@ -41,16 +40,17 @@ def main(host: str, port: str, address: str) -> None:
                     if isinstance(packet, Publish):
                         sock.sendall(encode(Puback(packet.packet_id or 0), 5))
 
-        sock.sendall(encode(Connect("pulse", 5), 5))
+        topic = f"pulse/{port}"
+        sock.sendall(encode(Connect(f"pulse-{port}", 5), 5))
         receive(Connack, 1)
-        sock.sendall(encode(Subscribe(1, [Subscription(TOPIC, 1)]), 5))
+        sock.sendall(encode(Subscribe(1, [Subscription(topic, 1)]), 5))
         receive(Suback, 1)
         print("ready", flush=True)
         number = 0
         while not select.select([sys.stdin], [], [], PAUSE)[0]:
             number = number % 65535 + 1
             begun = time.monotonic()
-            sock.sendall(encode(Publish(TOPIC, b"x", 1, packet_id=number), 5))
+            sock.sendall(encode(Publish(topic, b"x", 1, packet_id=number), 5))
             receive(Publish, 1)
             print(f"{begun:.6f} {time.monotonic() - begun:.6f}")
         sys.stdout.flush()
