@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .kinds import Kind
@@ -22,6 +22,7 @@ from .writing.writer import Writer, folder_of
 
 if TYPE_CHECKING:
     from .recent import Recent
+    from .tally import Key
 
 
 class Surroundings(Protocol):
@@ -30,6 +31,7 @@ class Surroundings(Protocol):
     loop: Any
     counters: Any
     ledger: Any
+    turns: Any
     now: float
     say: Any
     journal: Recorder | None
@@ -71,6 +73,8 @@ class Journal:
         self.recorder.epoch = epoch
         self._look_at_clocks()
         self._minute = int(time.time() // 60)
+        turns = self._context.turns
+        self.recorder.tally.run = lambda steps: turns.run(turns.broker, steps, "work=journal-counts")
         self.writer.start()
         self._context.journal = self.recorder
 
@@ -102,12 +106,15 @@ class Journal:
         for kind, value in totals.items():
             tally.add_messages(kind, value - self._before.get(kind, 0))
             self._before[kind] = value
-        counts = tally.take()
+        tally.take(partial(self._write_counts, self._minute))
+
+    def _write_counts(self, minute: int, counts: dict[Key, int]) -> None:
         if counts:
-            self.writer.counts.append((self._minute, counts))
+            self.writer.counts.append((minute, counts))
 
     def stop(self, connections: Iterable[Any], node: Any) -> None:
         """Write all that was noted."""
         self._hand_over(connections, node)
+        self.recorder.tally.finish()
         self.writer.stop()
         self._context.journal = None

@@ -177,7 +177,8 @@ def test_counts_of_a_minute_and_their_names_are_bounded(monkeypatch: pytest.Monk
     for number in range(1000):
         counted.add(Kind.DELIVERED, f"{number}", "user", "recipient", 1)
         counted.add(Kind.DELIVERED, "a", "user", f"{number}" + "r" * LONG, 1)
-    found = counted.take()
+    found: dict[tuple[int, str, str, str], int] = {}
+    counted.take(found.update)
     assert sum(found.values()) == 2000
     assert len(found) <= 102
     assert max(len(name) for key in found for name in key[1:]) < LONG
