@@ -28,6 +28,7 @@ from .core import Core, LinkEnd
 if TYPE_CHECKING:
     from .fence import Fence
 
+WAITING = 2**27  # bytes of large packets that wait; beyond, the first are taken at once, so that a neighbour cannot send faster than that
 Heard = InterestUpdate | bytes  # large ones as they came
 Steps = Generator[None, None, None]
 
@@ -59,6 +60,7 @@ class InterestExchange:
         self._saying: dict[tuple[int, Key], Saying] = {}  # by link and broker
         self._after_heard: dict[int, Callable[[], None]] = {}  # by link: what waits until all that came over it is taken
         self._after_said: dict[int, Callable[[], None]] = {}  # by link: what waits until all is said
+        self._waiting = 0  # bytes of large packets in `_heard`
         self._heard_at = 0.0  # when a neighbour said something last
         self._entries = 0  # what was said at this time
         self.on_caught_up: Callable[[], None] = lambda: None  # routes fit all that is known
@@ -169,6 +171,9 @@ class InterestExchange:
             self._heard[key], self._steps[key] = deque(), steps
         self._heard[key].append((end, said))
         end.unheard += 1
+        self._waiting += _bytes_of(said)
+        while self._waiting > WAITING:
+            self._hear_more()
 
     def once_heard(self, end: LinkEnd, then: Callable[[], None]) -> None:
         """Call it when all that has come over a link is taken."""
@@ -223,7 +228,7 @@ class InterestExchange:
             if self._core.links.get(end.id) is end:
                 self._core.close(end.id, error.reason, error.text)
         waiting = self._heard[key]
-        waiting.popleft()
+        self._waiting -= _bytes_of(waiting.popleft()[1])
         del self._steps[key]
         if waiting:
             self._steps[key] = self._take(*waiting[0])
@@ -232,6 +237,10 @@ class InterestExchange:
         end.unheard -= 1
         if not end.unheard and (then := self._after_heard.pop(end.id, None)) is not None and self._core.links.get(end.id) is end:
             then()
+
+
+def _bytes_of(said: Heard) -> int:
+    return len(said) if isinstance(said, bytes) else 0
 
 
 def _ended(steps: Steps) -> bool:

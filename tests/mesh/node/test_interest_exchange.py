@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from unittest import mock
 
 import pytest
-from mqmesh.mesh.node import signalling
+from mqmesh.mesh.node import interest_exchange, signalling
 from mqmesh.mesh.node.actions import CloseLink, Send
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.view.interest import InterestSet
@@ -212,6 +212,25 @@ def test_whoever_lies_at_length_is_left_and_others_are_believed() -> None:
     assert [(number, action.link) for number, action in net.closed if isinstance(action, CloseLink)] == [(2, link)]
     assert "digest" in net.closed[0][1].text
     assert all_wanted(net, 2, 1)
+
+
+def test_a_neighbour_cannot_have_more_wait_than_a_bound() -> None:
+    net = Net(1, 2)
+    net.link(1, 2)
+    net.settle()
+    sets = []
+    for number in range(10, 20):
+        known = InterestSet(5)
+        for each in range(MANY):
+            known.put((f"{number}/{each}", None), 1)
+        sets.append(encode("interest", known.whole((number, bytes((number,)) * 16))))
+    exchange = net.nodes[2]._members.exchange
+    with mock.patch.object(interest_exchange, "WAITING", 3 * len(sets[0])):
+        net.nodes[2].receive(1, b"".join(sets), net.now)
+    assert 0 < exchange._waiting <= 3 * len(sets[0])
+    net.settle()
+    assert exchange._waiting == 0
+    assert len(net.nodes[2].interests.sets) == 1 + len(sets)
 
 
 def test_a_new_life_says_its_own_while_that_of_the_earlier_one_is_being_said() -> None:
