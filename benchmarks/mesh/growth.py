@@ -127,7 +127,8 @@ class Mesh:
                 if record.number != number:
                     core.lives.offer(life)
                     members.states.offer(record)
-                    members.interests.apply(wants)
+                    for _ in members.interests.applying(wants):
+                        pass
             members.refresh()
             core.stale()
             node.take()

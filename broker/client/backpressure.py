@@ -118,7 +118,7 @@ class Backpressure:
         if site.mesh is not None:
             node = site.mesh.node
             own.settle(CUSTODY, node.custody()[1] + HELD * node.custody_in_memory()[2])
-            own.settle(LINKS, sum([link.unsent for link in site.mesh.links.values()]))
+            own.settle(LINKS, sum([link.unsent for link in site.mesh.links.values()]) + node.unread)
         if site.persistence is not None:
             own.settle(STORE, site.persistence.writer.bytes_pending)
         if site.context.journal is not None:

@@ -22,10 +22,10 @@ from .kinds import Protocol as Way
 from .mark import Mark, Source, Span
 from .tally import ONE, Tally, amount_of
 from .topics import Topics
-from .weights import FACT, weight_of, weight_of_note, weight_of_passage, weight_of_queued, weight_of_source
 from .writing.columns import Fact, Passed
 from .writing.notes import Note
 from .writing.queue_states import Queued
+from .writing.weights import FACT, weight_of, weight_of_note, weight_of_passage, weight_of_queued, weight_of_source
 
 if TYPE_CHECKING:
     from ...mesh.node.core import Passage

@@ -48,7 +48,7 @@ class InterestExchange:
     """What is being said and taken, and the own interest, with what of it is not said yet."""
 
     def __init__(self, core: Core, interests: Interests, fence: Fence, take: Callable[[LinkEnd, Heard], Steps]) -> None:
-        """take: an update that a neighbour has said; see `Membership.taking_interest`."""
+        """take: an update that a neighbour has said; a portion at a time."""
         self._core = core
         self._interests = interests
         self._fence = fence
@@ -60,7 +60,7 @@ class InterestExchange:
         self._saying: dict[tuple[int, Key], Saying] = {}  # by link and broker
         self._after_heard: dict[int, Callable[[], None]] = {}  # by link: what waits until all that came over it is taken
         self._after_said: dict[int, Callable[[], None]] = {}  # by link: what waits until all is said
-        self._waiting = 0  # bytes of large packets in `_heard`
+        self.waiting = 0  # bytes of large packets in `_heard`
         self._heard_at = 0.0  # when a neighbour said something last
         self._entries = 0  # what was said at this time
         self.on_caught_up: Callable[[], None] = lambda: None  # routes fit all that is known
@@ -162,7 +162,7 @@ class InterestExchange:
         key = interest_owner(said) if isinstance(said, bytes) else (said.number, said.uuid)
         if self._heard_at != core.now:
             self._heard_at, self._entries = core.now, 0
-        self._entries += 1 if isinstance(said, bytes) else len(said.adds) + len(said.removes)
+        self._entries += PORTION if isinstance(said, bytes) else len(said.adds) + len(said.removes)
         if key not in self._heard:
             steps = self._take(end, said)
             if self._entries <= PORTION and _ended(steps):
@@ -171,8 +171,8 @@ class InterestExchange:
             self._heard[key], self._steps[key] = deque(), steps
         self._heard[key].append((end, said))
         end.unheard += 1
-        self._waiting += _bytes_of(said)
-        while self._waiting > WAITING:
+        self.waiting += _bytes_of(said)
+        while self.waiting > WAITING:
             self._hear_more()
 
     def once_heard(self, end: LinkEnd, then: Callable[[], None]) -> None:
@@ -228,7 +228,7 @@ class InterestExchange:
             if self._core.links.get(end.id) is end:
                 self._core.close(end.id, error.reason, error.text)
         waiting = self._heard[key]
-        self._waiting -= _bytes_of(waiting.popleft()[1])
+        self.waiting -= _bytes_of(waiting.popleft()[1])
         del self._steps[key]
         if waiting:
             self._steps[key] = self._take(*waiting[0])

@@ -30,6 +30,7 @@ from ..wire.envelope import Share
 from ..wire.identity import LIFE, Identity
 from ..wire.keys import Pin, Seal
 from ..wire.visited import numbers
+from .actions import Member
 from .core import Core, LinkEnd
 from .dispatch import Dispatch
 from .fence import Fence
@@ -150,6 +151,36 @@ class Membership:
             self._own_groups.discard((group, filter_))
         else:
             self._own_groups.add((group, filter_))
+
+    def listed(self) -> list[Member]:
+        """All brokers that this one knows, itself included, by number."""
+        self.refresh()
+        states, core = self.states, self._core
+        own = len(self.exchange.own.entries)
+        found = [Member(core.number, core.identity.name, core.uuid, core.identity.epoch, True, 0, 0, own, 0)]
+        first: dict[int, int] = {}  # the neighbour that the path to a broker begins with; parents stand before their children
+        for number, path in states.paths.items():
+            first[number] = number if path.parent == core.number else first[path.parent]
+        for number, uuid in self.interests.active.items():
+            record = states.records.get((number, uuid))
+            if record is None:
+                continue
+            way = states.paths.get(number)
+            changed = self.changed.get(number)
+            interest = self.interests.sets.get((number, uuid))
+            d = self._dispatch.custody.destinations.get(number)
+            found.append(
+                Member(
+                    *(number, record.name, uuid, record.epoch, way is not None),
+                    *((way.hops, way.cost) if way else (0, 0)),
+                    len(interest.entries) if interest else 0,
+                    d.held_messages if d else 0,
+                    first.get(number),
+                    None if changed is None else round(changed + core.wall_offset, 1),
+                    *((d.held_bytes, d.waits) if d else (0, "")),
+                )
+            )
+        return sorted(found)
 
     # ---- a link comes up
 

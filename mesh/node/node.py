@@ -33,6 +33,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
+from ...mqtt.length import known_length
 from ..custody.custody import Entry
 from ..custody.journal import Records
 from ..custody.watches import Standing, Watch
@@ -139,6 +140,11 @@ class Node:
         return self._core.stirred or bool(self._core.actions)
 
     @property
+    def unread(self) -> int:
+        """Bytes that neighbours have sent of what they know of interest, and that are not taken yet."""
+        return self._members.exchange.waiting
+
+    @property
     def unsettled(self) -> bool:
         """Whether `take` has more to do than to give what is there: `next_deadline` may be new."""
         return self._core.stirred
@@ -149,34 +155,7 @@ class Node:
 
     def members(self) -> list[Member]:
         """All brokers that this one knows, itself included, by number."""
-        self._members.refresh()
-        states, core = self._states, self._core
-        found = [
-            Member(core.number, core.identity.name, core.uuid, core.identity.epoch, True, 0, 0, len(self._members.exchange.own.entries), 0)
-        ]
-        first: dict[int, int] = {}  # the neighbour that the path to a broker begins with; parents stand before their children
-        for number, path in states.paths.items():
-            first[number] = number if path.parent == core.number else first[path.parent]
-        for number, uuid in self.interests.active.items():
-            record = states.records.get((number, uuid))
-            if record is None:
-                continue
-            way = states.paths.get(number)
-            changed = self._members.changed.get(number)
-            interest = self.interests.sets.get((number, uuid))
-            d = self._dispatch.custody.destinations.get(number)
-            found.append(
-                Member(
-                    *(number, record.name, uuid, record.epoch, way is not None),
-                    *((way.hops, way.cost) if way else (0, 0)),
-                    len(interest.entries) if interest else 0,
-                    d.held_messages if d else 0,
-                    first.get(number),
-                    None if changed is None else round(changed + core.wall_offset, 1),
-                    *((d.held_bytes, d.waits) if d else (0, "")),
-                )
-            )
-        return sorted(found)
+        return self._members.listed()
 
     def holders(self) -> Mapping[int, Identity]:
         """The live brokers by number, this one included: a view that follows what this node learns."""
@@ -332,7 +311,7 @@ class Node:
             while position < stop and end is not None:
                 if data[position] != 0x30:
                     raise bad_frame(f"packet type and flags 0x{data[position]:02x}; a link carries PUBLISH with QoS 0")
-                topic = position + 4 if data[position + 1] < 128 else _topic_at(data, position)
+                topic = position + 4 if data[position + 1] < 128 else known_length(data, position + 1)[1] + 2
                 if data.startswith(PREFIX, topic):
                     core.stirred = True
                     position = self._signalling.receive(end, data, position, topic)
@@ -697,11 +676,3 @@ class Node:
             self._dispatch.committed(mark)
             self._retained.committed(mark)
             core.stirred = core.stirred or self._dispatch.wants_flush
-
-
-def _topic_at(data: bytes, position: int) -> int:
-    """Where the topic of the PUBLISH at this position begins."""
-    at = position + 1
-    while data[at] > 127:
-        at += 1
-    return at + 3

@@ -198,15 +198,6 @@ class Interests:
         if self.memory is not None:
             self.memory.interest(key, known, {})
 
-    def apply(self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None) -> str:
-        """`applying` in one go."""
-        steps = self.applying(update, genuine)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return str(end.value)
-
     def applying(
         self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None, wanted: Callable[[], bool] = lambda: True
     ) -> Generator[None, None, str]:

@@ -28,12 +28,12 @@ from ..recorder import Recorder
 from ..schema import COUNTS, NAMES
 from ..settings import JournalSettings
 from ..tally import Key, rows
-from ..weights import rows_of
 from .columns import Columns, Fact
 from .housekeeping import Housekeeping
 from .queue_states import Queued
 from .recovery import Recovered, close_life, mark_life, recover
 from .segment import OpenSegment, parquet, store_events, table_of, warm_up
+from .weights import rows_of
 
 log = logging.getLogger("mqmesh.journal")
 

@@ -8,6 +8,8 @@ from unittest import mock
 import pytest
 from mqmesh.mesh.node import interest_exchange, signalling
 from mqmesh.mesh.node.actions import CloseLink, Send
+from mqmesh.mesh.node.core import LinkEnd
+from mqmesh.mesh.node.interest_exchange import Heard, Steps
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.view.interest import InterestSet
 from mqmesh.mesh.wire.control import encode
@@ -56,6 +58,24 @@ def fire(net: Net, number: int) -> bool:
         return False
     net.nodes[number].handle_timer(net.now)
     return True
+
+
+def strangers() -> list[bytes]:
+    """Packets of ten brokers that have many filters each."""
+    packets = []
+    for number in range(10, 20):
+        known = InterestSet(5)
+        for each in range(MANY):
+            known.put((f"{number}/{each}", None), 1)
+        packets.append(encode("interest", known.whole((number, bytes((number,)) * 16))))
+    return packets
+
+
+def step(net: Net) -> None:
+    """What was sent arrives, and a timer of each fires."""
+    handed(net)
+    for number in net.nodes:
+        fire(net, number)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -127,9 +147,7 @@ def test_a_link_is_used_once_all_that_came_before_is_taken() -> None:
     net.link(1, 2)
     steps = 0
     while not net.nodes[2].informed:
-        handed(net)
-        fire(net, 1)
-        fire(net, 2)
+        step(net)
         steps += 1
         assert steps < 300
     assert steps > MANY // 2
@@ -182,9 +200,7 @@ def test_a_link_that_ends_in_the_middle_leaves_nothing_behind(steps: int) -> Non
     net.settle()
     link = net.link(1, 2)
     for _ in range(steps):
-        handed(net)
-        fire(net, 1)
-        fire(net, 2)
+        step(net)
     net.cut(link)
     net.settle()
     assert not net.nodes[2].live()
@@ -214,22 +230,37 @@ def test_whoever_lies_at_length_is_left_and_others_are_believed() -> None:
     assert all_wanted(net, 2, 1)
 
 
+def test_of_many_large_packets_in_one_read_only_the_first_is_begun() -> None:
+    net = Net(1, 2)
+    net.link(1, 2)
+    net.settle()
+    sets = strangers()
+    begun: list[int] = []
+    taken = net.nodes[2]._members.exchange._take
+
+    def take(end: LinkEnd, said: Heard) -> Steps:
+        begun.append(len(said))
+        yield from taken(end, said)
+
+    net.now += 1.0
+    with mock.patch.object(net.nodes[2]._members.exchange, "_take", take):
+        net.nodes[2].receive(1, b"".join(sets), net.now)
+        assert len(begun) == 1
+        net.settle()
+    assert len(begun) == len(sets)
+
+
 def test_a_neighbour_cannot_have_more_wait_than_a_bound() -> None:
     net = Net(1, 2)
     net.link(1, 2)
     net.settle()
-    sets = []
-    for number in range(10, 20):
-        known = InterestSet(5)
-        for each in range(MANY):
-            known.put((f"{number}/{each}", None), 1)
-        sets.append(encode("interest", known.whole((number, bytes((number,)) * 16))))
+    sets = strangers()
     exchange = net.nodes[2]._members.exchange
     with mock.patch.object(interest_exchange, "WAITING", 3 * len(sets[0])):
         net.nodes[2].receive(1, b"".join(sets), net.now)
-    assert 0 < exchange._waiting <= 3 * len(sets[0])
+    assert 0 < exchange.waiting <= 3 * len(sets[0])
     net.settle()
-    assert exchange._waiting == 0
+    assert exchange.waiting == 0
     assert len(net.nodes[2].interests.sets) == 1 + len(sets)
 
 

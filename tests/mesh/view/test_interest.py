@@ -19,6 +19,10 @@ entries = st.tuples(st.sampled_from(FILTERS), st.sampled_from([None, "g", "h"]))
 changes = st.lists(st.dictionaries(entries, st.none() | st.integers(1, 3), min_size=1, max_size=3), max_size=8)
 
 
+def apply(interests: Interests, update: InterestUpdate) -> str:
+    return ended(interests.applying(update))
+
+
 def delta(own: InterestSet, change: dict) -> InterestUpdate:
     for entry, weight in change.items():
         own.put(entry, weight)
@@ -41,20 +45,20 @@ def check(interests: Interests, own: InterestSet) -> None:
 @given(changes, st.integers(0, 8), st.integers(0, 8))
 def test_deltas_lead_to_the_owners_set(steps: list[dict], activated: int, lost: int) -> None:
     own, interests = InterestSet(7), Interests()
-    assert interests.apply(own.whole(KEY)) == "new"
+    assert apply(interests, own.whole(KEY)) == "new"
     for i, step in enumerate(steps):
         update = delta(own, step)
         if i == activated:
             interests.activate(*KEY)
         if i == lost:
             continue
-        verdict = interests.apply(update)
+        verdict = apply(interests, update)
         assert verdict == ("gap" if i > lost else "new")
         if verdict == "gap":
-            assert interests.apply(own.whole(KEY)) == "new"
+            assert apply(interests, own.whole(KEY)) == "new"
             lost = 99
-        assert interests.apply(update) == "old"
-    interests.apply(own.whole(KEY))
+        assert apply(interests, update) == "old"
+    apply(interests, own.whole(KEY))
     interests.activate(*KEY)
     check(interests, own)
     interests.activate(KEY[0], None)
@@ -68,7 +72,7 @@ def test_what_earlier_brokers_of_a_number_wanted_is_forgotten(steps: list[tuple[
     for number, letter, what in steps:
         uuid = letter.encode() * 16
         if what == "said":
-            interests.apply(InterestSet(7).whole((number, uuid)))
+            apply(interests, InterestSet(7).whole((number, uuid)))
             known.add((number, uuid))
         elif what == "only":
             interests.keep_only(number, uuid)
@@ -87,37 +91,37 @@ def test_what_earlier_brokers_of_a_number_wanted_is_forgotten(steps: list[tuple[
 def test_what_changed_is_told() -> None:
     own, interests = InterestSet(7), Interests()
     interests.activate(*KEY)
-    interests.apply(own.whole(KEY))
-    interests.apply(delta(own, {("a/#", None): 1}))
+    apply(interests, own.whole(KEY))
+    apply(interests, delta(own, {("a/#", None): 1}))
     assert interests.changed == {"a/#"}
     interests.changed = set()
-    interests.apply(delta(own, {("a/#", None): None, ("b/1", "g"): 1}))
+    apply(interests, delta(own, {("a/#", None): None, ("b/1", "g"): 1}))
     assert interests.changed == {"a/#", "b/1"}
 
 
 def test_a_whole_of_a_new_life_replaces_at_once() -> None:
     own, interests = InterestSet(7), Interests()
     interests.activate(*KEY)
-    interests.apply(own.whole(KEY))
-    interests.apply(delta(own, {("a/#", None): 1, ("b/1", None): 1}))
+    apply(interests, own.whole(KEY))
+    apply(interests, delta(own, {("a/#", None): 1, ("b/1", None): 1}))
     later = InterestSet(8)
     later.put(("b/1", None), 1)
-    assert interests.apply(later.whole(KEY)) == "new"
+    assert apply(interests, later.whole(KEY)) == "new"
     check(interests, later)
-    assert interests.apply(own.whole(KEY)) == "old"
+    assert apply(interests, own.whole(KEY)) == "old"
 
 
 def test_a_wrong_digest_is_refused_and_changes_nothing() -> None:
     own, interests = InterestSet(7), Interests()
     interests.activate(*KEY)
-    interests.apply(own.whole(KEY))
+    apply(interests, own.whole(KEY))
     good = delta(own, {("a/#", None): 1})
-    assert interests.apply(good._replace(digest=good.digest ^ 1)) == "gap"
+    assert apply(interests, good._replace(digest=good.digest ^ 1)) == "gap"
     assert not interests.match("a/1").mask
-    assert interests.apply(good) == "new"
+    assert apply(interests, good) == "new"
     check(interests, own)
     with pytest.raises(PeerError, match="digest"):
-        interests.apply(own.whole(KEY)._replace(version=99, digest=5))
+        apply(interests, own.whole(KEY)._replace(version=99, digest=5))
 
 
 @pytest.mark.parametrize(("filter_", "group"), [("", None), ("a#", None), ("a", "g+"), ("a", "")])
@@ -125,7 +129,7 @@ def test_a_filter_that_is_none_is_the_peers_error(filter_: str, group: str | Non
     own = InterestSet(7)
     own.put((filter_, group), 1)
     with pytest.raises(PeerError):
-        Interests().apply(own.whole(KEY))
+        apply(Interests(), own.whole(KEY))
 
 
 @given(
@@ -152,7 +156,7 @@ def test_in_portions_the_tree_ends_as_it_would_at_once(steps: list[tuple[str, li
         while running is not None and next(running, "ended") != "ended":
             pass
         interests.activate(*KEY)
-        interests.apply(own.whole(KEY))
+        apply(interests, own.whole(KEY))
         assert interests.late or interests.version_of(KEY[0]) == (own.epoch, own.version) or not own.version
         while interests.late:
             interests.catch_up()
@@ -166,10 +170,10 @@ def test_in_portions_the_tree_ends_as_it_would_at_once(steps: list[tuple[str, li
 def test_while_the_tree_is_behind_the_version_is_that_of_the_tree() -> None:
     own, interests = InterestSet(7), Interests()
     interests.activate(*KEY)
-    interests.apply(delta_whole := own.whole(KEY))
+    apply(interests, delta_whole := own.whole(KEY))
     assert interests.version_of(KEY[0]) == (7, delta_whole.version)
     with portions_of(2):
-        assert interests.apply(delta(own, {(f"f/{number}", None): 1 for number in range(7)})) == "new"
+        assert apply(interests, delta(own, {(f"f/{number}", None): 1 for number in range(7)})) == "new"
         assert interests.version_of(KEY[0]) == (7, 0)
         while interests.late:
             assert not interests.match("f/6").mask
@@ -182,7 +186,7 @@ def test_while_the_tree_is_behind_the_version_is_that_of_the_tree() -> None:
 def test_what_does_not_count_any_more_when_it_has_been_read_changes_nothing(what: str, whole: bool) -> None:
     own, interests = InterestSet(7), Interests()
     interests.activate(*KEY)
-    interests.apply(own.whole(KEY))
+    apply(interests, own.whole(KEY))
     change = delta(own, {(f"f/{number}", None): 1 for number in range(7)})
     with portions_of(2):
         steps = interests.applying(own.whole(KEY) if whole else change, wanted=lambda: what != "wanted")

@@ -14,6 +14,7 @@ from mqmesh.mesh.view.remembered import LINGER, Remembered, recall
 from mqmesh.mesh.wire.control import InterestUpdate
 from simulation.portions import portions_of
 from support.models.mesh_net import Net
+from support.steps import ended
 
 OWNERS = [(3, b"u" * 16), (3, b"v" * 16), (300, b"w" * 16)]
 entries = st.tuples(st.sampled_from(["a/#", "a/1", "#", "b"]), st.sampled_from([None, "g"]))
@@ -63,7 +64,7 @@ def test_what_is_recalled_is_what_was_known_at_the_last_commit(what: list, bound
             adds = tuple((*e, w) for e, w in (own[owner].entries if base is None else changes).items() if w is not None)
             removes = () if base is None else tuple(e for e, w in changes.items() if w is None)
             update = InterestUpdate(*owner, own[owner].epoch, base, own[owner].version, own[owner].digest, adds, removes)
-            assert interests.apply(update) == "new"
+            assert ended(interests.applying(update)) == "new"
 
 
 @given(st.integers(1, 4), st.integers(0, 12))

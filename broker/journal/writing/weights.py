@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..ledger import weight_of_text
+from ...ledger import weight_of_text
 
 if TYPE_CHECKING:
-    from ...mesh.node.core import Passage
-    from .mark import Source
-    from .writing.notes import Note
-    from .writing.queue_states import Queued
+    from ....mesh.node.core import Passage
+    from ..mark import Source
+    from .notes import Note
+    from .queue_states import Queued
 
 NOTE = 448  # with its mark, which stands for consecutive messages
 SOURCE = 448
