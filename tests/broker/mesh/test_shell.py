@@ -43,6 +43,7 @@ class FakeMesh:
         self.far: int | None = None  # the brokers that want messages of several topics
         self.packets: list[int] = []  # how many messages came in each batch that was no run
         self.packets_room: int | None = None  # 0: for no such batch of QoS 1 and 2
+        self.unread = 0
 
     def accept(self, connection: Any, connect: Connect) -> None:
         self.accepted.append(connect)
