@@ -28,6 +28,7 @@ import itertools
 
 from ..wire.visited import mask_of
 from . import wire
+from .asking import Asking
 from .fences import Fences
 from .forwards import Forwards
 from .leaves import Leaves
@@ -50,7 +51,7 @@ class Roamer:
         self._port = port
         self._wait = wait
         self.places = Places()
-        self._asking: dict[str, Place] = {}  # those that are looked for, and some that were
+        self._asking = Asking(self.places)
         self.memory = Memory(number, port)
         self.leaves = Leaves(port, self.memory)
         self._words = Words(port, self.leaves)
@@ -76,7 +77,7 @@ class Roamer:
             self.memory.saw(place.key)
             self.places[place.client] = place
             if place.state is State.ASKING or place.pending != NO_KEY:
-                self._asking[place.client] = place
+                self._asking.add(place)
             if not place.cut.whole or place.state is not State.HERE:
                 self._port.gate(place)
         for leave in leaves:
@@ -187,7 +188,7 @@ class Roamer:
         place.claimed |= brokers
         place.until = self.now + self._wait
         if place.state is State.ASKING or place.pending != NO_KEY:
-            self._asking[place.client] = place
+            self._asking.add(place)
         if brokers:
             self._port.send_to_brokers(brokers, wire.CLAIM, wire.encode_claims(place.claims))
 
@@ -425,7 +426,7 @@ class Roamer:
             place.cut.gated = True
         if not merge or place.pending != NO_KEY:
             place.pending = max(place.pending, source)
-            self._asking[place.client] = place
+            self._asking.add(place)
         self._port.install(place, state, merge)
         if place.pending == NO_KEY:
             self._fence(place, self._port.live())
@@ -682,16 +683,12 @@ class Roamer:
 
     def next_deadline(self) -> float | None:
         """When `tick` wants to be called."""
-        return min([place.until for place in self._asking.values() if place.waits], default=None)
+        return self._asking.next()
 
     def tick(self) -> None:
         """Clients wait for members that do not answer only so long."""
-        for client, place in list(self._asking.items()):
-            if not place.waits or self.places.get(client) is not place:
-                del self._asking[client]
-            elif place.until > self.now:
-                continue
-            elif place.state is State.ASKING:
+        for place in self._asking.due(self.now):
+            if place.state is State.ASKING:
                 self._nobody(place)
             else:
                 place.waiting = 0
