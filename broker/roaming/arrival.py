@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..ports import Connection
 
 
 class Arrival(Enum):
@@ -12,3 +19,13 @@ class Arrival(Enum):
     WAITS = "it is let in when its session is here, or refused"
     BUSY = "its session is on its way from another site: try again"
     TAKEN = "another user's client with this identifier waits for its session"
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A connection whose session is looked for. client: its name. go: lets it in. timer: refuses it."""
+
+    client: str
+    connection: Connection
+    go: Callable[[], None]
+    timer: asyncio.TimerHandle

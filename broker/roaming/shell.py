@@ -41,7 +41,7 @@ from ...mqtt.topics import split_share
 from ...store.base import Kind, StoreError
 from ..persistence.table import Table
 from ..session.session import Session
-from .arrival import Arrival
+from .arrival import Arrival, Waiting
 from .drain import SessionDrain
 from .drain_targets import LocalTarget, RemoteTarget
 from .moving_session import MovingSession
@@ -58,21 +58,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.mesh")
 
 TABLE = "roaming"
+PAUSE = 0.005  # seconds between two portions of a round (mesh/roaming/reach.py)
 EARLY = 0.002  # seconds that a timer may fire too early
 WAIT = 0.8  # part of `limits.connect_timeout` that a client waits for its session
 UNBOUND = 1 << 62
 ELSEWHERE = "this client is connected at another site now"
 ANOTHERS = "the session of this client identifier belongs to another user"
-
-
-class Waiting:
-    """A connection whose session is looked for. client: its name. go: lets it in."""
-
-    def __init__(self, client: str, connection: Connection, go: Callable[[], None], timer: Any) -> None:
-        self.client = client
-        self.connection = connection
-        self.go = go
-        self.timer = timer
 
 
 class Handler(Protocol):
@@ -130,6 +121,7 @@ class Roaming:
         self._uuids: dict[int, bytes] = {}
         self._quiet = False
         self._waking = False
+        self._next_portion = Alarm(self._go_on)
         self._alarm = Alarm(self._deadline)
         for kind in wire.KINDS:
             messages.register(kind, Posts(self, kind), ahead=kind != wire.MARKER)
@@ -331,6 +323,8 @@ class Roaming:
             self.roamer.member_down(number)
         elif event.name == "member_forgotten":
             self.roamer.member_gone(number)
+        if self.roamer.reach:
+            self._next_portion.set(self.context.loop, self.roamer.now)
 
     def interest_changed(self) -> None:
         """Others' interest has changed."""
@@ -347,6 +341,15 @@ class Roaming:
         if self._drains:
             for drain in list(self._drains.values()):
                 drain.settle()
+
+    def _go_on(self, at: float) -> None:
+        """Another portion of what a member in reach, or out of it, means for all clients."""
+        self._tick()
+        self.context.refresh()
+        if self.roamer.reach.go_on(self.roamer.now):
+            self._next_portion.set(self.context.loop, self.roamer.now + PAUSE)
+        self._set_timer()
+        self.context.flush()
 
     def _wake_soon(self) -> None:
         if not self._waking:

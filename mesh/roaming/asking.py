@@ -27,6 +27,10 @@ class Asking:
         self._heap: list[tuple[float, int, Place]] = []
         self._numbers = itertools.count()  # of equal times the first comes first
 
+    def __iter__(self) -> Iterator[Place]:
+        """Those that wait, some of them more than once."""
+        return (place for _, _, place in sorted(self._heap) if self._waits(place))
+
     def add(self, place: Place) -> None:
         """Have it found at `place.until`."""
         heapq.heappush(self._heap, (place.until, next(self._numbers), place))
@@ -37,10 +41,11 @@ class Asking:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now: float) -> Iterator[Place]:
-        """Those that have waited long enough, each once, looked at when its turn comes. Who waits all the same afterwards stays in it."""
+    def due(self, now: float, most: int) -> Iterator[Place]:
+        """Those that have waited long enough, each once, looked at when its turn comes; `most` at once. Who waits all the same afterwards
+        stays in it."""
         found: dict[int, Place] = {}
-        while self._heap and self._heap[0][0] <= now:
+        while self._heap and self._heap[0][0] <= now and len(found) < most:
             place = heapq.heappop(self._heap)[2]
             found[id(place)] = place
         for place in found.values():

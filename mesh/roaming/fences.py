@@ -7,8 +7,11 @@ It does not know who takes messages; the roamer does.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable
 
+from ..wire.control import Position
 from . import wire
 from .port import Port
 from .wire import Fence, Key
@@ -21,21 +24,25 @@ class Fences:
         self._number = number
         self._port = port
         self._marked = marked
-        self._waiting: list[Fence] = []  # whose interest is not known yet
+        self._waiting: dict[int, list[tuple[Position, int, Fence]]] = {}  # broker -> heap of those whose interest is not known yet
+        self._numbers = itertools.count()  # of equal versions the first comes first
 
     def add(self, fence: Fence) -> None:
         """Somebody asks for a marker."""
-        if self._port.interest_of(fence.key[1]) >= fence.version:
+        broker = fence.key[1]
+        if self._port.interest_of(broker) >= fence.version:
             self.mark(fence)
         else:
-            self._waiting.append(fence)
+            heapq.heappush(self._waiting.setdefault(broker, []), (fence.version, next(self._numbers), fence))
 
     def interest_changed(self) -> None:
         """Others' interest has changed: perhaps some wait for that."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for fence in waiting:
-                self.add(fence)
+        for broker, waiting in list(self._waiting.items()):
+            interest = self._port.interest_of(broker)
+            while waiting and interest >= waiting[0][0]:
+                self.mark(heapq.heappop(waiting)[2])
+            if not waiting:
+                del self._waiting[broker]
 
     def mark(self, fence: Fence) -> None:
         """From here on this broker's messages go to the broker of the key; tell it and the holders, and act on it here."""

@@ -25,6 +25,7 @@ It does not know messages, sockets or stores; `Port` does.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 from ..wire.visited import mask_of
 from . import wire
@@ -36,9 +37,11 @@ from .memory import Memory
 from .names import Places, is_role, owner_of
 from .places import NEVER, NO_KEY, Forward, Input, Known, Leave, Place, State, encode_place
 from .port import Port
+from .reach import Reach
 from .wire import Answer, Fence, Key, Move, Said
 from .words import Words
 
+TOGETHER = 50  # clients that are let in by one `tick`
 COMING = 60.0  # seconds that a session may need that is on its way to one of them
 
 
@@ -57,6 +60,7 @@ class Roamer:
         self._words = Words(port, self.leaves)
         self.forwards = Forwards(port, self.leaves, lambda client, key: self._words.answer(client, key, Said.NONE))
         self.fences = Fences(number, port, self._on_marker)
+        self.reach = Reach(self.places, self._asking, port, partial(self._fence, own=False), self._save, self._no_longer_waits)
         self._moves = {
             wire.SESSION: self._on_session,
             wire.PIECE: self._on_piece,
@@ -639,29 +643,19 @@ class Roamer:
     # ---- members come and go
 
     def member_up(self, number: int) -> None:
-        """A member is in reach: claim what it may have, ask for markers that it has not set."""
+        """A member is in reach: claim what it may have, ask for markers that it has not set. `reach` has to go on."""
         self.memory.note_members()
-        bit = 1 << number
-        claims = []
-        for place in list(self.places.values()):
-            if not place.asked & bit:
-                claims += place.claims
-                place.claimed |= bit
-                place.waiting |= bit if place.waiting else 0  # a client that waits still, or comes now, waits for its answer too
-                self._save(place)
-            if place.pending == NO_KEY and (place.sources or (place.cut.fenced and not place.cut.marked(bit))):
-                self._fence(place, bit, own=False)
-        for start in range(0, len(claims), 1000):
-            self._port.send_to_brokers(bit, wire.CLAIM, wire.encode_claims(claims[start : start + 1000]))
+        self.reach.up(number)
 
     def member_down(self, number: int) -> None:
-        """A member is out of reach: nobody waits for it."""
-        for place in list(self.places.values()):
-            if place.waiting >> number & 1:
-                place.waiting &= ~(1 << number)
-                if not self._resolve(place):
-                    self._settle(place)
+        """A member is out of reach: nobody waits for it. `reach` has to go on."""
+        self.reach.down(number)
         self.leaves.progress_all()
+
+    def _no_longer_waits(self, place: Place) -> None:
+        """A member that its client waited for is out of reach."""
+        if not self._resolve(place):
+            self._settle(place)
 
     def member_gone(self, number: int) -> None:
         """A member is given up: what it held is lost, what was to go to it stays."""
@@ -675,7 +669,8 @@ class Roamer:
                     place.step(Input.READY)
                     self._settle(place)
             place.asked |= bit
-            self._may_drain(place)
+            if not place.settled or place.cut.gated or place.floor != NO_KEY:
+                self._may_drain(place)
         self.forwards.broker_gone(number)
         self.leaves.progress_all()
 
@@ -686,8 +681,8 @@ class Roamer:
         return self._asking.next()
 
     def tick(self) -> None:
-        """Clients wait for members that do not answer only so long."""
-        for place in self._asking.due(self.now):
+        """Clients wait for members that do not answer only so long. Where many have waited long enough, the rest is for the next call."""
+        for place in self._asking.due(self.now, TOGETHER):
             if place.state is State.ASKING:
                 self._nobody(place)
             else:

@@ -82,6 +82,7 @@ class World:
         self.cleans = chance.random() < 0.5
         self.faults = chance.random() < 0.6
         self.listeners = Random(seed * 31 + 6)
+        self.portions = Random(seed * 31 + 7)
         self.narrows = self.listeners.random() < 0.5
         self.wide = self.narrow = False  # since it had one session and was connected to it, the client came by this listener only
         self.denied: set[tuple[int, int]] = set()  # what no session of the client may have
@@ -340,6 +341,8 @@ class World:
         elif what < 0.86:
             for broker in up:
                 broker.clock()
+                if self.portions.random() < 0.5:
+                    broker.roamer.reach.go_on(self.now)
                 if broker.draining:
                     broker.drain_some()
                 for leave in [*broker.leaving, *broker.thief.leaving]:
@@ -365,6 +368,13 @@ class World:
             if down:
                 self.reachability(chance.choice(down).start)
 
+    def catch_up(self) -> None:
+        """All brokers have done what members that came or went mean."""
+        for broker in self.brokers:
+            broker.clock()
+            for _ in range(9):
+                broker.roamer.reach.go_on(self.now)
+
     def settle(self) -> None:
         """All is well again, and everything arrives."""
         for broker in self.brokers:
@@ -374,6 +384,7 @@ class World:
         for _ in range(60):
             self.now += 0.5
             self.tick(self.brokers)
+            self.catch_up()
             for broker in self.brokers:
                 broker.clock()
                 if broker.draining:

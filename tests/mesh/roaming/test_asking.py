@@ -43,9 +43,9 @@ def test_a_place_that_gets_longer_is_found_at_its_later_time() -> None:
     place = waiting(places, "a", 3.0)
     asking.add(place)
     place.until = 60.0
-    assert list(asking.due(3.0)) == []
+    assert list(asking.due(3.0, 10)) == []
     assert asking.next() == 60.0
-    assert list(asking.due(60.0)) == [place]
+    assert list(asking.due(60.0, 10)) == [place]
 
 
 def test_who_waits_all_the_same_is_found_again() -> None:
@@ -53,10 +53,10 @@ def test_who_waits_all_the_same_is_found_again() -> None:
     asking = Asking(places)
     place = waiting(places, "a", 3.0)
     asking.add(place)
-    assert list(asking.due(3.0)) == [place]
-    assert list(asking.due(3.0)) == [place]
+    assert list(asking.due(3.0, 10)) == [place]
+    assert list(asking.due(3.0, 10)) == [place]
     place.step(Input.NOBODY)
-    assert list(asking.due(3.0)) == []
+    assert list(asking.due(3.0, 10)) == []
     assert asking.next() is None
 
 
@@ -67,7 +67,7 @@ def test_what_the_turn_before_has_ended_is_left_alone() -> None:
     asking.add(first)
     asking.add(second)
     found = []
-    for place in asking.due(1.0):
+    for place in asking.due(1.0, 10):
         found.append(place)
         place.step(Input.NOBODY)
         del places["b"]
@@ -102,4 +102,17 @@ def test_as_a_look_at_all_of_them(todo: list[tuple[str, int, int]]) -> None:
         assert (deadline is None) == (not waits)
         assert deadline is None or deadline <= min(one.until for one in waits)
         late = {one.client for one in waits if one.until <= now}
-        assert {one.client for one in asking.due(now)} == late
+        assert {one.client for one in asking.due(now, 10)} == late
+
+
+def test_most_are_found_at_once() -> None:
+    places = Places()
+    asking = Asking(places)
+    for i in range(5):
+        asking.add(waiting(places, f"c{i}", float(i)))
+    found = []
+    for place in asking.due(9.0, 2):
+        found.append(place.client)
+        place.step(Input.NOBODY)
+    assert found == ["c0", "c1"]
+    assert asking.next() == 2.0

@@ -185,6 +185,7 @@ def test_what_comes_to_a_session_that_ends_with_its_broker_is_no_more_at_its_hol
     assert new.main is not None
     world.reachability(origin.crash)
     world.reachability(world.apart.clear)
+    world.catch_up()
     while not new.roamer.places[CLIENT].sources:
         world.carry((1, 0))
         world.carry((0, 1))
