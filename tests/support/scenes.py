@@ -47,14 +47,15 @@ def both(one: Fault, other: Fault) -> Fault:
 
 
 async def until(moved: asyncio.Event, condition: Callable[[], bool], what: str, log: Path | None = None) -> None:
-    """Wait until it is so; it changes with what clients hear, who then set `moved`. log: a broker's, shown if it never is."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                moved.clear()
+    """Wait until it is so; it changes with what clients hear, who then set `moved`. While they hear something there is no end to it but the
+    test's. log: a broker's, shown if it never is."""
+    while not condition():
+        moved.clear()
+        try:
+            async with asyncio.timeout(PATIENCE):
                 await moved.wait()
-    except TimeoutError:
-        pytest.fail(f"it never came to this: {what}{_end_of(log)}")
+        except TimeoutError:
+            pytest.fail(f"it never came to this: {what}{_end_of(log)}")
 
 
 def _end_of(log: Path | None) -> str:
