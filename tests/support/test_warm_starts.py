@@ -8,6 +8,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,6 +134,32 @@ def test_limits_mask_and_kept_files_are_the_callers(tmp_path: Path) -> None:
 def test_a_clone_says_the_same_and_ends_the_same(words: list[str]) -> None:
     clone, true = both(lambda: vars(subprocess.run([*MQMESH, *words], input=b"pw\n", capture_output=True, timeout=PATIENCE)))
     assert clone == true
+
+
+PROGRAM = """
+import sys
+from mqmesh.cli.main import program
+sys.stdin.read()
+print(sys.argv, sys.orig_argv[1:], sys.path[0], __name__, sorted(name for name in globals() if name[0] != "_"))
+if sys.argv[1] == "raise":
+    raise ValueError("of the test")
+if sys.argv[1] == "exit":
+    sys.exit("said at the end")
+program()
+"""
+
+
+@pytest.mark.parametrize("words", [["--version"], ["broker", "--nonsense"], ["raise"], ["exit"]], ids=" ".join)
+def test_a_program_that_takes_something_from_the_command(words: list[str]) -> None:
+    def start() -> tuple[bytes, list[bytes], int]:
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+            assert is_clone(process) == warm_starts.enabled
+            said, errors = process.communicate(timeout=PATIENCE)
+            return said, errors.splitlines()[-1:], process.returncode  # tracebacks begin with frames of the helper
+
+    clone, true = both(start)
+    assert clone == true
+    assert clone[0].startswith(b"['-c', ")
 
 
 def test_an_output_that_nobody_reads_ends_a_clone_in_the_same_way() -> None:

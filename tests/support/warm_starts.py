@@ -1,9 +1,10 @@
 """Processes of `mqmesh` that tests start, without the time for their imports and their end.
 
-Tests start `python -m mqmesh.cli.main ...` some thousand times. A broker that starts and ends takes 0.20 s of processor time. Nearly all
-of it goes into the start of Python, into imports, and into freeing objects at the end. So each process of pytest keeps one helper, which
-has done the imports and waits. `install` puts a function in the place of the one by which `subprocess.Popen` forks. It asks the helper to
-clone itself, and the clone runs the command: 0.02 s.
+Tests start `python -m mqmesh.cli.main ...` some thousand times; some of them `python -c PROGRAM ...`, where PROGRAM changes something and
+runs the same. A broker that starts and ends takes 0.20 s of processor time. Nearly all of it goes into the start of Python, into imports,
+and into freeing objects at the end. So each process of pytest keeps one helper, which has done the imports and waits. `install` puts a
+function in the place of the one by which `subprocess.Popen` forks. It asks the helper to clone itself, and the clone runs the command:
+0.02 s. What PROGRAM changes has to be an attribute that is looked up when it is used: modules that import it by name have it already.
 
 The clone is a process like another: it is a child of pytest (CLONE_PARENT), so that `Popen.wait` and signals work as ever. It has a process
 identifier, a session or group if that is asked for, the folder, environment, files, limits and command line of its own. What is asked for
@@ -101,7 +102,7 @@ class _Starter:
         args, programs, close_fds, keep, cwd, env, stdin, _, _, stdout, _, stderr, *rest = asked
         _, told, _, session, group, gid, gids, uid, umask, preexec, _ = rest
         words = [os.fsencode(word) for word in args]
-        if words[1:3] != [b"-m", MODULE.encode()] or words[0] != os.fsencode(sys.executable) or programs != (words[0],):
+        if not _ours(words[1:3]) or words[0] != os.fsencode(sys.executable) or programs != (words[0],):
             return None
         if not close_fds or preexec is not None or gid is not None or gids is not None or uid is not None or umask >= 0:
             return None
@@ -167,6 +168,11 @@ class _Starter:
             self._process.wait()
 
 
+def _ours(words: list[bytes]) -> bool:
+    """Whether `python` with these words runs `mqmesh`: the module, or a program that takes something from it."""
+    return words == [b"-m", MODULE.encode()] or (words[:1] == [b"-c"] and f"from {MODULE} import ".encode() in words[1])
+
+
 def _at_start(environment: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in environment.items() if key.startswith(AT_START)}
 
@@ -207,10 +213,14 @@ def serve(number: int) -> None:
 
 
 def _run() -> None:
-    """As `python -m` does, but the memory is left to the system: to free it object by object takes 0.03 s."""
-    vars(sys.modules["__main__"]).pop(serve.__name__)
+    """As `python` does, but the memory is left to the system: to free it object by object takes 0.03 s."""
+    main = vars(sys.modules["__main__"])
+    main.pop(serve.__name__)
     try:
-        runpy._run_module_as_main(MODULE)  # type: ignore[attr-defined]
+        if sys.orig_argv[1] == "-c":
+            exec(compile(sys.orig_argv[2], "<string>", "exec"), main)
+        else:
+            runpy._run_module_as_main(MODULE)  # type: ignore[attr-defined]
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):
             raise
@@ -290,8 +300,9 @@ def _become(order: dict[str, Any], files: list[int]) -> None:
     words = [word.encode("latin-1") for word in order["words"]]
     _show_command_line(b"\0".join(words) + b"\0")
     sys.orig_argv[:] = map(os.fsdecode, words)
-    sys.argv[:] = sys.orig_argv[2:]
-    sys.path.insert(0, os.getcwd())
+    program = sys.orig_argv[1] == "-c"
+    sys.argv[:] = ["-c", *sys.orig_argv[3:]] if program else sys.orig_argv[2:]
+    sys.path.insert(0, "" if program else os.getcwd())
     signal.pthread_sigmask(signal.SIG_SETMASK, order["mask"])
     _put_files(order["files"], files[2:], told=files[1])
 
