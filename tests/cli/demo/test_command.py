@@ -19,7 +19,7 @@ from support.services import PATIENCE
 @pytest.mark.timeout(900)
 def test_the_demo_loses_nothing_and_says_so() -> None:
     for _ in range(3):
-        done = run("demo", "--for", 10, "--no-spark", "--json", timeout=280)
+        done = run("demo", "--for", 10, "--rate", 100, "--no-spark", "--json", timeout=280)
         assert done.stdout, done.stderr.decode()
         report = json.loads(done.stdout)
         assert done.returncode == 0, (report["problems"], done.stderr)
