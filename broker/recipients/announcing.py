@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
@@ -24,6 +26,8 @@ log = logging.getLogger("mqmesh.broker")
 
 RECORDS = "recipients/records"
 TOPIC = "$mqmesh/recipients/"
+TOGETHER = 50  # recipients that are told of at once
+AT_ONCE = 5  # recipients that are taken over at once; more of them in turns
 
 
 class Announcing:
@@ -33,6 +37,7 @@ class Announcing:
         self._recipients = recipients
         self._news: dict[str, None] = {}  # names to be told to others
         self._telling = False
+        self._come: dict[str, Record] = {}  # what others have said and is not taken over yet
 
     def event(self, event: Event) -> None:
         """Members of the mesh come and go."""
@@ -47,8 +52,9 @@ class Announcing:
             return
         mine = [self._recipients.record_of(one) for one in self._recipients.local.values()]
         posts.send(1 << number, RECORDS, records.encode(mine, whole=True), must=True)
-        for recipient in self._recipients.local.values():
-            recipient.go_on()
+        turns = self._recipients.context.turns
+        steps = (recipient.go_on() for recipient in list(self._recipients.local.values()))
+        turns.run(turns.broker, steps, f"number={number} work=recipients")
         self._recipients.context.flush()
 
     def tell(self, name: str) -> None:
@@ -59,8 +65,12 @@ class Announcing:
             self._recipients.context.loop.call_soon(self._tell_news)
 
     def _tell_news(self) -> None:
-        self._telling = False
-        news, self._news = self._news, {}
+        news = list(islice(self._news, TOGETHER))
+        for name in news:
+            del self._news[name]
+        self._telling = bool(self._news)
+        if self._telling:
+            self._recipients.context.loop.call_soon(self._tell_news)
         self._recipients.context.refresh()
         found = [self._recipients.record_of(self._recipients.local[name]) for name in news if name in self._recipients.local]
         gone = [name for name in news if name not in self._recipients.local]
@@ -78,22 +88,42 @@ class Announcing:
         found, gone, whole = records.decode(body)
         if whole:
             names = {record.name for record in found}
-            gone = [one.name for one in self._recipients.remote.values() if one.broker == origin and one.name not in names]
+            known_before = (*self._recipients.remote.values(), *self._come.values())
+            gone = [one.name for one in known_before if one.broker == origin and one.name not in names]
         for name in gone:
+            if name in self._come and self._come[name].broker == origin:
+                del self._come[name]
             known = self._recipients.remote.get(name)
             if known is not None and known.broker == origin:
                 del self._recipients.remote[name]
                 self._recipients.keeping.put_record(None, origin, name)
                 self._show(name, None)
+        waits = bool(self._come)
         for record in found:
             record.broker = origin
-            if record.name in self._recipients.local:
-                log.warning("event=recipient-twice name=%s number=%d text=two brokers are its home", quoted(record.name), origin)
-                continue
-            self._recipients.remote[record.name] = record
-            self._recipients.keeping.put_record(record, origin, record.name)
-            self._show(record.name, record)
-            self._recipients.asking.release(record.name, False)
+            self._come[record.name] = record
+        if waits:
+            return  # in its turn
+        if len(self._come) <= AT_ONCE:
+            for _ in self._take_over():
+                pass
+        else:
+            turns = self._recipients.context.turns
+            turns.run(turns.broker, self._take_over(), f"origin={origin} work=recipients")
+
+    def _take_over(self) -> Iterator[None]:
+        """What others have said, a recipient in each step. After a crash they say it again."""
+        while self._come:
+            name, record = next(iter(self._come.items()))
+            del self._come[name]
+            if name in self._recipients.local:
+                log.warning("event=recipient-twice name=%s number=%d text=two brokers are its home", quoted(name), record.broker)
+            else:
+                self._recipients.remote[name] = record
+                self._recipients.keeping.put_record(record, record.broker, name)
+                self._show(name, record)
+                self._recipients.asking.release(name, False)
+            yield
 
     def _show(self, name: str, record: Record | None) -> None:
         """The retained message that says a recipient's state to whoever looks."""

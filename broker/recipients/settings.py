@@ -126,13 +126,15 @@ class RecipientSettings:
     def of(cls, section: Section) -> RecipientSettings:
         """Check the table. Raises ConfigError."""
         settings = cls(_prefix(section), _intervals(section, DEFAULT), _dead_letters(section))
+        names: set[str] = set()
         for one in section.sections("application"):
             application = _application(one, settings.intervals)
-            if any(other.name == application.name for other in settings.applications):
+            if application.name in names:
                 raise one.error("name", "this application stands twice: leave one out")
             if len(settings.applications) == MOST_APPLICATIONS:
                 raise one.error("name", f"give at most {MOST_APPLICATIONS} applications here; a directory has room for more")
             settings.applications.append(application)
+            names.add(application.name)
         section.done()
         return settings
 
