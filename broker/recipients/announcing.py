@@ -17,6 +17,7 @@ from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
 from .handover import records
 from .handover.records import Record, iso
+from .recipient import Recipient
 
 if TYPE_CHECKING:
     from ...mesh.node.actions import Event
@@ -53,8 +54,7 @@ class Announcing:
         mine = [self._recipients.record_of(one) for one in self._recipients.local.values()]
         posts.send(1 << number, RECORDS, records.encode(mine, whole=True), must=True)
         turns = self._recipients.context.turns
-        steps = (recipient.go_on() for recipient in list(self._recipients.local.values()))
-        turns.run(turns.broker, steps, f"number={number} work=recipients")
+        turns.run(turns.broker, map(Recipient.go_on, list(self._recipients.local.values())), f"number={number} work=recipients")
         self._recipients.context.flush()
 
     def tell(self, name: str) -> None:
