@@ -11,8 +11,6 @@ first, the last and a middle filter. Exit status 1 otherwise. Run it alone.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -29,13 +27,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.load_generator import wire
 from benchmarks.load_generator.connection import Connection
-from benchmarks.peers import ROOT
+from benchmarks.trials.pulses import Pulses, slow
 from benchmarks.trials.scene import Scene, mesh
 
 LINKS = (("a", "b"), ("b", "c"))
 PER_SESSION = 10_000
 PACKET = 1_000  # filters of one SUBSCRIBE
-LONGEST = 0.25  # seconds: what a link takes for silence is 0.8
 PATIENCE = 600.0  # seconds until the filters are known at `c`
 app = typer.Typer(add_completion=False)
 
@@ -53,8 +50,7 @@ class Found:
 
     def problems(self) -> list[str]:
         """What went wrong, one line each."""
-        slow = [f"a message at {site} took {took:.2f} s" for site, took in self.waited.items() if took > LONGEST]
-        return slow + [f"the link between b and c was lost {self.links} times"] * bool(self.links)
+        return slow(self.waited) + [f"the link between b and c was lost {self.links} times"] * bool(self.links)
 
 
 def topic(number: int) -> str:
@@ -103,25 +99,17 @@ def run(folder: Path, filters: int, console: Console) -> Found:
         reach(scene, filters - 1, sessions - 1)
         scene.fleet.kill("a")
         before = losses(scene)
-        pulses, lines = {}, {}
+        pulses = stack.enter_context(Pulses(folder))
         for site in ("b", "c"):
-            host, port = scene.address(site)
-            lines[site] = folder / f"pulse-{site}"
-            out = stack.enter_context(lines[site].open("w"))
-            command = [sys.executable, "-m", "benchmarks.trials.pulse", host, str(port), "127.0.0.1"]
-            pulses[site] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, cwd=ROOT)
-            stack.callback(pulses[site].kill)
-        while not all(path.read_text().count("\n") > 1 for path in lines.values()):
-            time.sleep(0.05)
+            pulses.begin(site, scene.address(site))
+        pulses.wait()
         bar.add_task("a comes back", total=None)
         scene.fleet.restart("a")
         begun = time.monotonic()
         for number in (0, filters // 2, filters - 1):
             reach(scene, number, number // PER_SESSION)
         found.known = time.monotonic() - begun
-        for site, pulse in pulses.items():
-            pulse.communicate()
-            found.waited[site] = max(float(line.split()[1]) for line in lines[site].read_text().splitlines()[1:])
+        found.waited = pulses.end()
         found.links = losses(scene) - before
     return found
 

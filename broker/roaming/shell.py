@@ -389,6 +389,7 @@ class Roaming:
         counts["roaming/leaving"] = str(sum(len(leaves) for leaves in self.roamer.leaves.of.values()))
         counts["roaming/coming"] = str(sum(1 for place in self.roamer.places.values() if place.state in (State.FETCHING, State.TAKING)))
         counts["roaming/waiting"] = str(len(self._waiting))
+        counts["roaming/asking"] = str(len(self.roamer.reach))
         return counts
 
     # ---- Port: brokers

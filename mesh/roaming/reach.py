@@ -61,9 +61,9 @@ class Reach:
         self._resolved = resolved
         self._rounds: dict[tuple[int, bool], Round] = {}  # (member, whether it is in reach); the next one first
 
-    def __bool__(self) -> bool:
-        """Whether there is something left to do."""
-        return bool(self._rounds)
+    def __len__(self) -> int:
+        """Rounds that are under way."""
+        return len(self._rounds)
 
     def up(self, number: int) -> None:
         """A member is in reach."""
