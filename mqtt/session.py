@@ -312,6 +312,13 @@ class Outbound:
                 del self._flights[serial]
                 self.bytes -= flight.weight
             return 1
+        if self._states.count(qos, first, first + count) == count:
+            flight = self._flights[self._serials[first]]
+            if flight.first == first and flight.count == flight.left == count:  # mostly: a delivery as it was sent
+                self._settle(flight, 0, count)
+                self._states[first : first + count] = bytes(count)
+                self.in_flight -= count
+                return count
         done = sum([self._free(start, stop, published=True) for start, stop in self._blocks(qos, first, count)])
         if done != count:
             self._check(first, count, *((_AFTER_PUBACK, "PUBACK") if qos == 1 else (_AFTER_PUBREC, "PUBREC")))
@@ -403,7 +410,7 @@ class Outbound:
 
     def _forget(self, start: int, stop: int) -> None:
         """The messages with these identifiers, all published, need not be kept. A delivery's memory is free with its last one."""
-        serials, flights, observer, tap = self._serials, self._flights, self.observer, self.tap
+        serials, flights = self._serials, self._flights
         while start < stop:
             serial = serials[start]
             flight = flights[serial]
@@ -415,15 +422,19 @@ class Outbound:
                 end = start + 1
                 while end < stop and serials[end] == serial:
                     end += 1
-            if observer is not None:
-                observer.settled(flight, start - flight.first, end - flight.first)
-            if tap is not None:
-                tap(flight, start - flight.first, end - flight.first)
-            flight.left -= end - start
-            if not flight.left:
-                del flights[serial]
-                self.bytes -= flight.weight
+            self._settle(flight, start - flight.first, end - flight.first)
             start = end
+
+    def _settle(self, flight: Delivery, begin: int, end: int) -> None:
+        """Messages of a delivery, all published, need not be kept."""
+        if self.observer is not None:
+            self.observer.settled(flight, begin, end)
+        if self.tap is not None:
+            self.tap(flight, begin, end)
+        flight.left -= end - begin
+        if not flight.left:
+            del self._flights[flight.serial]
+            self.bytes -= flight.weight
 
     # Taken over from elsewhere
 

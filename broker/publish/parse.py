@@ -46,6 +46,7 @@ NO_CONNECT = "the first packet is not CONNECT"
 TLS = 0x16  # how a TLS handshake begins
 NO_CONNECT_BUT_TLS = "the client speaks TLS, and this listener does not: an mqtts:// listener does"
 
+FAR = 64  # acknowledgements with consecutive identifiers that are looked for at once
 FEW = 4  # acknowledgements with consecutive identifiers, beyond which others in a row need not be sorted
 SHUFFLED = re.compile(rb"(?:\x40\x02..){8,4096}", re.DOTALL)  # PUBACKs without reason codes
 TABLES = {0x40: PUBACKS, 0x50: PUBRECS, 0x62: PUBRELS, 0x70: PUBCOMPS}
@@ -311,7 +312,7 @@ def take_acknowledgements(connection: ClientConnection, data: bytes, position: i
     count = 1
     most = min((end - position) // 4, 65536 - packet_id)
     if most > 1:
-        # twice as far each time, then back by halves: the longest stretch that equals the table
+        # far at once where the next one is right, then twice as far each time, then back by halves: the longest stretch of the table
         at = 4 * packet_id
         ahead = 1
         growing = True
@@ -321,7 +322,7 @@ def take_acknowledgements(connection: ClientConnection, data: bytes, position: i
                 count += ahead
             else:
                 growing = False
-            ahead = 2 * ahead if growing else ahead // 2
+            ahead = max(FAR, 2 * ahead) if growing else ahead // 2
     if first == 0x40 and count < FEW and (found := SHUFFLED.match(data, position, end)) is not None:
         return take_shuffled(connection, found.group())
     acknowledged(connection, first & 0xF0, packet_id, count)
