@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...base.queues import HANDLE, PARENTS, TEMPORARY
 from ...base.quoting import quoted
 from ...base.refusals import Refusals
+from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import strip
 from ...mqtt.reasons import Reason
@@ -99,7 +100,8 @@ class Publishers:
             return None, ""
         if by_store:
             return self._put_by_store(name, publisher, user or "", how, run, properties, topic)
-        return self._put(name, publisher, how, run.payloads, run.expiry, b"", topic)
+        size = run.count * run.length if isinstance(run, Run) else None
+        return self._put(name, publisher, how, run.payloads, run.expiry, b"", topic, size=size)
 
     def _check_home(self, name: str) -> None:
         """Raise Refused if a queue that others are home of has no home now."""
@@ -288,14 +290,15 @@ class Publishers:
         parcel: bytes,
         topic: bytes = b"",
         taken: bool = False,
+        size: int | None = None,
     ) -> tuple[Gate | None, str]:
-        """Put messages. taken: they cannot be refused any more. Raises Refused."""
+        """Put messages. taken: they cannot be refused any more. size: of their payloads, if it is known. Raises Refused."""
         known = self._repeated(name, publisher, how)
         if known is not None:
             return known
         queue, now = self._store.queues[name], self._now()
         committer = self._store.committer(queue)
-        self._check_room(queue, how, payloads, taken)
+        self._check_room(queue, how, payloads, taken, size)
         revealed = how.revealed if not how.parents else False
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
@@ -351,9 +354,9 @@ class Publishers:
             return None, f"{name}:{known}"
         return (known, "") if known is not None else None
 
-    def _check_room(self, queue: Queue, how: How, payloads: list[bytes], taken: bool) -> None:
-        """Raise Refused if messages find no room. taken: the bounds of the queue are not asked."""
-        text, size = self._store.of(queue).full, sum(map(len, payloads))
+    def _check_room(self, queue: Queue, how: How, payloads: list[bytes], taken: bool, size: int | None = None) -> None:
+        """Raise Refused if messages find no room. taken: the bounds of the queue are not asked. size: of all, if it is known."""
+        text, size = self._store.of(queue).full, sum(map(len, payloads)) if size is None else size
         if text is None and not taken:
             text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
         text = text or self._upkeep.no_room(size + len(how.properties) + META_WEIGHT)

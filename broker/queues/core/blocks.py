@@ -371,7 +371,9 @@ class Block:
         assert self.payloads is not None
         start, count = self.count, len(payloads)
         self.payloads += payloads
-        self.size += sum(map(len, payloads))
+        sizes = list(map(len, payloads))
+        self.size += sum(sizes)
+        self.lengths.fromlist(sizes)
         numbers = [self._number(metas[0])] * count if len(metas) == 1 else self._numbers(metas)
         if len(self.metas) > 1:
             if self.which is None:
@@ -424,9 +426,7 @@ class Block:
 
     def close(self, first: int) -> None:
         """No more messages: they have their positions."""
-        assert self.payloads is not None
         self.first = first
-        self.lengths = array("I", map(len, self.payloads))
 
     def holds(self, position: int) -> bool:
         """Whether a position is in it."""

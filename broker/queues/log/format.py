@@ -143,7 +143,7 @@ def moves_record(queue: int, moves: list[Move]) -> bytes:
 def put_record(queue: int, block: Block, offset: int, crc: int, members: Mapping[str, Member]) -> bytes:
     """A block. offset: of its body among the frame's bodies. members: of the queue, by name."""
     key, lengths = block.key, block.lengths
-    uniform = len(set(lengths)) == 1
+    uniform = bool(lengths) and lengths == lengths[:1] * len(lengths)
     flags = key.ordered * ORDERED | key.revealed * REVEALED | uniform * UNIFORM | (block.which is not None) * VARIOUS
     out = [
         _PUT.pack(
