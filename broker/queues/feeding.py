@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .core.plan import ANYBODY
+from .offers import Ahead
 from .pulls import PullSeat
 from .seats import TURN, Seat
 from .sites.guests import PullGuest
@@ -41,6 +42,7 @@ class Row:
     named: seats by the name of their member: two, while a client moves between sites. free: those that may have room, the one whose turn
     it is first. woken: of these, those that may have something to take that they had no room for. untold: those that ask for messages,
     and do not know that there are some. choosy: as free, of members with selectors, by these. selectors: of all who sit here.
+    ahead: makes batches of what is given.
     """
 
     def __init__(self, queue: Queue, give: Give) -> None:
@@ -51,6 +53,7 @@ class Row:
         self._free: OrderedDict[Seat | Guest, None] = OrderedDict()
         self._choosy: dict[str, OrderedDict[Seat | Guest, None]] = {}
         self.selectors: Counter[str] = Counter()
+        self.ahead = Ahead()
         self._woken: OrderedDict[Seat | Guest, None] = OrderedDict()
         self._untold: dict[PullSeat | PullGuest, None] = {}
 
@@ -139,9 +142,9 @@ class Row:
         share = max(1, min(TURN, -(-queue.waiting // max(1, len(self._seats)))))
         while self._woken and left > 0:
             seat, _ = self._woken.popitem(last=False)
-            given = self._serve(seat, min(share, left))
-            if given:
-                left -= given
+            given, full = self._serve(seat, min(share, left))
+            left -= given
+            if given and not full:
                 self._woken[seat] = None
         fresh, queue.fresh = queue.fresh, {}
         for lane in fresh:
@@ -153,7 +156,7 @@ class Row:
             one.alert(now)
             if one.told:
                 del self._untold[one]
-        more = left <= 0 or bool(queue.looking or queue.fresh)
+        more = left <= 0 or bool(queue.looking or queue.fresh or queue.eased)  # eased: what was given to somebody was not sent
         return most - left + LOOK * (LOOKS - queue.looks.left), more
 
     def _share_out(self, lane: Lane, share: int, most: int) -> int:
@@ -172,7 +175,7 @@ class Row:
                 break
             seat = next(iter(turns))
             turns.move_to_end(seat)
-            given = self._serve(seat, min(share, left))
+            given, _ = self._serve(seat, min(share, left))
             left -= given
             behind = seat.member.behind if not given and not lane.grouped else None
             if seat not in self._line(seat):
@@ -196,12 +199,13 @@ class Row:
         names = sorted(lane.group) if single is None else [single.name]
         return OrderedDict.fromkeys(seat for name in names for seat in self._named.get(name, ()) if seat in line)
 
-    def _serve(self, seat: Seat | Guest, most: int) -> int:
-        room, line = min(most, seat.room()), self._line(seat)
+    def _serve(self, seat: Seat | Guest, most: int) -> tuple[int, bool]:
+        """Give a member messages, at most so many: how many, and whether it has no room for more now."""
+        room, line = seat.room(), self._line(seat)
         if room <= 0:
             line.pop(seat, None)
-            return 0
-        given = self._give(seat, room)
+            return 0, True
+        given = self._give(seat, min(most, room))
         if given and seat in line:
             line.move_to_end(seat)
-        return given
+        return given, given == room < TURN

@@ -23,6 +23,7 @@ from .core.queue import Slice
 from .core.stock import SECOND
 
 MANY = 32  # messages of one size, from which on a `Run` costs less than a `DescribedBatch`
+AHEAD, AHEAD_BYTES = 256, 16_384  # messages, and bytes, about, that become one batch though several members get them
 
 
 class Offer(Delivery):
@@ -88,13 +89,57 @@ class Tap:
             self.inner.released_changed()
 
 
+class Ahead:
+    """Makes batches of the messages that a queue gives.
+
+    Members that get few messages each take them one after the other from one block. Those of the first of them and some behind become one
+    batch, and what comes next is a part of it. What a batch holds beyond what was given is bounded (`AHEAD_BYTES`), and nothing is made
+    ahead for members that are at different places.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0, 0  # the first position of the block of the last slice, and where in it that has ended
+        self._first = self._start = -1  # of the block of `_batch`; where in it that begins
+        self._batch: DescribedBatch | None = None
+
+    def batch(
+        self, block: Block, at: int, stop: int, topic: bytes, payloads: list[bytes], expiry: int | None, now: float
+    ) -> tuple[Batch, int]:
+        """A batch with the messages of a block from `at` to `stop`, and the index in the block of its first one. See `offers`."""
+        goes_on = not at or self._last == (block.first, at)
+        self._last = block.first, stop
+        made = self._batch
+        if made is not None and block.first == self._first and self._start <= at and stop <= self._start + made.count:
+            fresh = expiry is None or now - made.received < 1.0  # what is left of it counts from when the batch was made
+            if fresh and made.expiry == expiry:
+                return made, self._start
+        if goes_on:
+            end = min(block.count, at + AHEAD, at + AHEAD_BYTES * block.count // (block.size + block.weight))
+            own = block.described(at, end) if end > stop else []
+            if end > stop and sum(block.lengths[at:end]) + sum(map(len, own)) <= 2 * AHEAD_BYTES:
+                self._first, self._start = block.first, at
+                self._batch = DescribedBatch(topic, payloads[at:end], own, 1, expiry, now)
+                return self._batch, at
+        return _together(block, at, stop, topic, payloads[at:stop], expiry, now), at
+
+
 def offers(
-    taken: Slice, payloads: list[bytes], topic: bytes, suffix: bytes, seat: object, now: float, wall: int, alone: bool, named: bool
+    taken: Slice,
+    payloads: list[bytes],
+    topic: bytes,
+    suffix: bytes,
+    seat: object,
+    now: float,
+    wall: int,
+    alone: bool,
+    named: bool,
+    ahead: Ahead | None = None,
 ) -> Iterator[Offer]:
     """The offers of a slice, in order.
 
     payloads: of the whole block. topic: for messages whose block has none. now: of the loop's clock. wall: milliseconds since 1970. alone:
-    each message by itself, for a client with wishes about packets. named: each with its position.
+    each message by itself, for a client with wishes about packets. named: each with its position. ahead: of the queue, for a member whose
+    offers may be parts of batches.
     """
     block, end = taken.part.block, taken.start + taken.length
     alone = alone or named
@@ -104,6 +149,7 @@ def offers(
     while at < end:
         stop = at + 1 if alone or taken.tries else end
         run: Batch
+        base = at
         if stop == at + 1:
             properties = block.meta(at).properties
             if taken.tries or named:
@@ -111,9 +157,11 @@ def offers(
                 pairs += [(POSITION, str(block.first + at))] if named else []
                 properties += encode_properties({Property.USER_PROPERTY: pairs})
             run = Run(topic, 1, False, payloads[at:stop], properties, expiry, now)
+        elif ahead is not None:
+            run, base = ahead.batch(block, at, stop, topic, payloads, expiry, now)
         else:
             run = _together(block, at, stop, topic, payloads[at:stop], expiry, now)
-        yield Offer(run, suffix, seat, taken.part, at)
+        yield Offer(run, suffix, seat, taken.part, base, at - base, stop - at)
         at = stop
 
 

@@ -603,9 +603,7 @@ class Queues:
         row = self._rows.get(queue) if queue is not None else None
         if queue is None or row is None or name in self.settings.paused:
             return 0
-        given, more = 0, False
-        if self._readable(queue):
-            given, more = row.feed(most, self.context.now)
+        given, more = row.feed(most, self.context.now) if self._readable(queue) else (0, False)
         if not self._readable(queue):
             row.again()
             self._later[name] = None
@@ -651,26 +649,27 @@ class Queues:
     def _give(self, seat: Seat | Guest, most: int) -> int:
         if seat.name in self.settings.paused or not self._readable(seat.queue):
             return 0
-        now = self.now()
-        slices = seat.queue.take(seat.member, most, now)
+        now, queue = self.now(), seat.queue
+        ahead = self._rows[queue].ahead if isinstance(seat, Seat) and seat.qos else None
+        wishes = (PREFIX + queue.name).encode(), seat.suffix, seat, self.context.now, now, seat.alone, queue.rules.requests, ahead
+        slices = queue.take(seat.member, most, now)
         for number, one in enumerate(slices):
             block = one.part.block
             try:
-                payloads = self.store.payloads(seat.queue, block)
+                payloads = self.store.payloads(queue, block)
             except Away as error:
-                self.store.committer(seat.queue).wait(error)
+                self.store.committer(queue).wait(error)
                 for part, start, length, _ in slices[number:]:
-                    seat.queue.untake(seat.member, part, start, length, now)
+                    queue.untake(seat.member, part, start, length, now)
                 return sum(one.length for one in slices[:number])
             except (Damaged, OSError) as error:
-                log.error("event=queue-unreadable queue=%s text=%s", quoted(seat.queue.name), error)
-                seat.queue.settle(seat.member, one.part, one.start, one.length, Subscriber.UNUSABLE, now)
+                log.error("event=queue-unreadable queue=%s text=%s", quoted(queue.name), error)
+                queue.settle(seat.member, one.part, one.start, one.length, Subscriber.UNUSABLE, now)
                 continue
-            topic = (PREFIX + seat.queue.name).encode()
-            for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, seat.alone, seat.queue.rules.requests):
+            for offer in offers(one, payloads, *wishes):
                 seat.send(offer, now)
-            if number + 1 == len(slices) or slices[number + 1].part.block is not block:
-                self.store.served(seat.queue, block)
+            if not one.part.free and (number + 1 == len(slices) or slices[number + 1].part.block is not block):
+                self.store.served(queue, block)
         return sum(one.length for one in slices)
 
     # ---- commits and time

@@ -8,6 +8,7 @@ Invariants: no retain flag; topic and properties are validated.
 
 from __future__ import annotations
 
+from itertools import repeat
 from operator import add
 
 from ..length import encode_length
@@ -34,7 +35,7 @@ class Blocks(dict[bytes, bytes]):
 class DescribedBatch(Batch):
     """Messages of QoS `qos`. described: the encoded properties of each message, without their length in front; empty: none has any."""
 
-    __slots__ = ("_payloads", "described", "expiry", "topic")
+    __slots__ = ("_key", "_parts", "_payloads", "described", "expiry", "topic")
 
     properties = b""
     retain = False
@@ -49,6 +50,8 @@ class DescribedBatch(Batch):
         self.count = len(payloads)
         self.described = described
         self._payloads = payloads
+        self._key: tuple[int, int, int, bytes] | None = None
+        self._parts: list[bytes] = []
         self.length = -(-(sum(map(len, payloads)) + sum(map(len, described))) // len(payloads)) + len(topic)
 
     @property
@@ -94,18 +97,32 @@ class DescribedBatch(Batch):
         return self._frames(version, 0x30 | duplicate << 3 | qos << 1 | retain, PAIRS.of(first, count), more, start)
 
     def _frames(self, version: int, first: int, numbers: list[bytes], more: bytes, start: int) -> bytes:
-        """Frames of messages from `start` on, one for each packet identifier. first: their first byte."""
-        count, name = len(numbers), len(self.topic).to_bytes(2, "big") + self.topic
-        payloads = self._payloads[start : start + count]
-        sizes = map(len, payloads)
-        between = numbers
-        if version == 5:
-            own = list(map(Blocks(more).__getitem__, self.described[start : start + count] or [b""] * count))
-            sizes = map(add, sizes, map(len, own))
-            between = list(map(add, numbers, own))
-        found = [b""] * (4 * count)
-        found[0::4] = map(HEADLINES[first].__getitem__, map((len(name) + len(numbers[0])).__add__, sizes))
-        found[1::4] = [name] * count
-        found[2::4] = between
-        found[3::4] = payloads
+        """Frames of messages from `start` on, one for each packet identifier. first: their first byte.
+
+        Where these are a part of the batch, the others are mostly asked for next: what all consist of is kept.
+        """
+        count, wide = len(numbers), 4 if version == 5 else 3
+        if count == self.count:
+            found = self._laid_out(version, first, len(numbers[0]), more)
+        else:
+            key = version, first, len(numbers[0]), more
+            if self._key != key:
+                self._key, self._parts = key, self._laid_out(*key)
+            found = self._parts[wide * start : wide * (start + count)]
+        found[1::wide] = numbers
         return b"".join(found)
+
+    def _laid_out(self, version: int, first: int, number: int, more: bytes) -> list[bytes]:
+        """The parts of all frames but their packet identifiers, which are the second ones. number: the size of these."""
+        name = len(self.topic).to_bytes(2, "big") + self.topic
+        sizes, own = map(len, self._payloads), []
+        if version == 5:
+            own = list(map(Blocks(more).__getitem__, self.described or [b""] * self.count))
+            sizes = map(add, sizes, map(len, own))
+        wide = 4 if own else 3
+        found = [b""] * (wide * self.count)
+        found[0::wide] = map(add, map(HEADLINES[first].__getitem__, map((len(name) + number).__add__, sizes)), repeat(name))
+        if own:
+            found[2::wide] = own
+        found[wide - 1 :: wide] = self._payloads
+        return found

@@ -314,3 +314,32 @@ async def test_room_that_other_messages_took_is_used_when_it_is_there_again(tmp_
         await worker.nothing()
         worker.send(Puback(first.packet_id))
         assert (await worker.expect(Publish, topic="$queue/orders")).payload == b"order"
+
+
+def test_who_could_not_be_sent_what_was_given_gets_more() -> None:
+    """A member that is full of messages that have expired on their way is not passed over: it has room again."""
+    scene = Scene()
+    seat, sent = scene.sit("m", 2), 0
+
+    def give(one: Any, most: int) -> int:
+        nonlocal sent
+        taken = scene.queue.take(one.member, most, scene.now)
+        for part, start, length, _ in taken:
+            if part.block.first + start <= 4:
+                scene.queue.settle(one.member, part, start, length, Subscriber.EXPIRED, scene.now)
+            else:
+                sent += length
+        return sum(slice.length for slice in taken)
+
+    scene.row._give = give
+    seat.shut = True
+    scene.put(*[b"x"] * 6)
+    assert not scene.feed()
+    seat.shut = False
+    scene.row.wake(seat)  # type: ignore[arg-type]
+    more = True
+    for _ in range(9):
+        if more:
+            _, more = scene.row.feed(1 << 20, 0.0)
+    assert not more
+    assert (sent, seat.member.held) == (2, 2)
