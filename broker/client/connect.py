@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from .rate_limit import Throttle
 
 if TYPE_CHECKING:
     from ..auth.service import Outcome
+    from ..roaming.shell import Roaming
     from ..session.session import Session
     from .connection import Connection
 
@@ -243,6 +245,15 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
     if roaming is None:
         go()
         return
+    if roaming.line.full and connection.site.sessions.get(client_id) is None:
+        roaming.stand(connection, partial(_arrive, connection, packet, roaming, go))
+    else:
+        _arrive(connection, packet, roaming, go)
+
+
+def _arrive(connection: Connection, packet: packets.Connect, roaming: Roaming, go: Callable[[], None]) -> None:
+    """Let a client of a mesh whose clients roam in, now or when its session is here."""
+    client_id = connection.client_id
     refusal = connection.site.guard.may_open(connection, client_id, connection.site.sessions.get(client_id))
     if refusal is not None:
         connection.refuse(*refusal, packet.version)

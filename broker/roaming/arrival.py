@@ -1,12 +1,19 @@
-"""What becomes of a client that comes to a site of a mesh whose clients roam."""
+"""What becomes of a client that comes to a site of a mesh whose clients roam.
+
+Thousands may come at once when a site is lost, or when a load balancer sends them elsewhere. Each move is a dozen messages between brokers;
+all at once they would hold both brokers for longer than a link may be silent. So clients whose sessions are elsewhere stand in a `Line`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from ...mesh.roaming.names import Places
 
 if TYPE_CHECKING:
     from ..ports import Connection
@@ -29,3 +36,42 @@ class Waiting:
     connection: Connection
     go: Callable[[], None]
     timer: asyncio.TimerHandle
+
+
+class Line:
+    """Lets clients ask for their sessions while fewer than `MOST` have no answer of the members in reach."""
+
+    MOST = 64
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._asking: set[str] = set()  # those that ask, and some that did
+        self._standing: deque[Callable[[], None]] = deque()
+
+    def __len__(self) -> int:
+        """How many stand in it."""
+        return len(self._standing)
+
+    @property
+    def full(self) -> bool:
+        """Whether who comes now has to stand in it."""
+        return bool(self._standing) or not self._room()
+
+    def stand(self, go: Callable[[], None]) -> None:
+        """Call `go` when it is its turn."""
+        self._standing.append(go)
+
+    def asks(self, client: str) -> None:
+        """A client waits for answers from now on."""
+        self._asking.add(client)
+
+    def go_on(self) -> None:
+        """An answer may have come."""
+        while self._standing and self._room():
+            self._standing.popleft()()
+
+    def _room(self) -> bool:
+        if len(self._asking) >= self.MOST:
+            places = self._places
+            self._asking = {client for client in self._asking if (place := places.get(client)) is not None and place.waiting}
+        return len(self._asking) < self.MOST

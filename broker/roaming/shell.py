@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...base.alarm import Alarm
 from ...base.quoting import quoted
@@ -41,10 +41,11 @@ from ...mqtt.topics import split_share
 from ...store.base import Kind, StoreError
 from ..persistence.table import Table
 from ..session.session import Session
-from .arrival import Arrival, Waiting
+from .arrival import Arrival, Line, Waiting
 from .drain import SessionDrain
 from .drain_targets import LocalTarget, RemoteTarget
 from .moving_session import MovingSession
+from .posts import PeerMessages, Posts
 from .session_codec import SessionState, decode_state, deliveries, encode_state
 
 if TYPE_CHECKING:
@@ -64,26 +65,6 @@ WAIT = 0.8  # part of `limits.connect_timeout` that a client waits for its sessi
 UNBOUND = 1 << 62
 ELSEWHERE = "this client is connected at another site now"
 ANOTHERS = "the session of this client identifier belongs to another user"
-
-
-class Handler(Protocol):
-    """Takes the messages of one kind that other brokers send to this one."""
-
-    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
-        """A message has come from a broker."""
-
-    def returned(self, destination: int, body: bytes, reason: str) -> None:
-        """A message did not reach a broker."""
-
-
-class PeerMessages(Protocol):
-    """Carries messages between the brokers themselves."""
-
-    def send(self, brokers: int, kind: str, body: bytes, must: bool = False) -> Any:
-        """Send to brokers, bit n for broker n. Raises UsageError."""
-
-    def register(self, kind: str, handler: Handler, ahead: bool = False) -> None:
-        """Have messages of a kind handled. ahead: they go before messages of clients that wait for room."""
 
 
 class Roaming:
@@ -113,6 +94,7 @@ class Roaming:
         self.roamer = Roamer(self.number, self, wait)
         self.origin = self.number  # whose messages are being delivered
         self._waiting: dict[str, Waiting] = {}  # by client identifier
+        self.line = Line(self.roamer.places)
         self._gates: dict[str, MovingSession] = {}  # name of the session -> its gate
         self._aside: dict[str, Session] = {}  # client -> what was put aside for it
         self._sessions: dict[Leave, Session] = {}
@@ -227,8 +209,24 @@ class Roaming:
         self._waiting[client_id] = Waiting(client, connection, go, timer)
         connection.held = True
         connection.pause_reading_for(self)
+        if self.roamer.places[client].waiting:
+            self.line.asks(client)
         self._set_timer()
         return Arrival.WAITS
+
+    def stand(self, connection: Connection, arrive: Callable[[], None]) -> None:
+        """Too many clients look for their sessions: this one arrives when others have theirs."""
+        connection.held = True
+        connection.pause_reading_for(self)
+        self.line.stand(partial(self._arrive_now, connection, arrive))
+
+    def _arrive_now(self, connection: Connection, arrive: Callable[[], None]) -> None:
+        if connection.closing:
+            return
+        arrive()
+        waiting = self._waiting.get(connection.client_id)
+        if not connection.closing and (waiting is None or waiting.connection is not connection):  # it was let in at once
+            self.context.loop.call_soon(self._read_on, connection)
 
     def _arriving(self, client_id: str, owner: str | None) -> str | None:
         """The name of a client that comes; None: the session of nobody that it may have is still on its way."""
@@ -348,6 +346,7 @@ class Roaming:
         self.context.refresh()
         if self.roamer.reach.go_on(self.roamer.now):
             self._next_portion.set(self.context.loop, self.roamer.now + PAUSE)
+        self.line.go_on()
         self._set_timer()
         self.context.flush()
 
@@ -366,6 +365,7 @@ class Roaming:
         self._tick()
         self.context.refresh()
         self.roamer.tick()
+        self.line.go_on()
         for drain in list(self._drains.values()):
             drain.wake()
 
@@ -388,7 +388,7 @@ class Roaming:
         counts = {f"roaming/{name}": str(value) for name, value in self.roamer.counts.items()}
         counts["roaming/leaving"] = str(sum(len(leaves) for leaves in self.roamer.leaves.of.values()))
         counts["roaming/coming"] = str(sum(1 for place in self.roamer.places.values() if place.state in (State.FETCHING, State.TAKING)))
-        counts["roaming/waiting"] = str(len(self._waiting))
+        counts["roaming/waiting"] = str(len(self._waiting) + len(self.line))
         counts["roaming/asking"] = str(len(self.roamer.reach))
         return counts
 
@@ -674,26 +674,6 @@ class Roaming:
         aside = self._aside.pop(client, None)
         if aside is not None:
             self._end(aside)
-
-
-class Posts:
-    """What takes the posts of one kind."""
-
-    def __init__(self, roaming: Roaming, kind: str) -> None:
-        self._roaming = roaming
-        self._kind = kind
-
-    def received(self, origin: int, body: bytes, expiry: int | None) -> None:
-        self._roaming._tick()
-        try:
-            self._roaming.roamer.received(origin, self._kind, body)
-        except ValueError as error:
-            log.warning("event=roaming-refused origin=%d text=%s", origin, error)
-        self._roaming._set_timer()
-
-    def returned(self, destination: int, body: bytes, reason: str) -> None:
-        log.warning("event=roaming-returned kind=%s destination=%d reason=%s", self._kind, destination, reason)
-        self._roaming.roamer.returned(destination, self._kind, body)
 
 
 __all__ = ["Roaming", "split_share"]
