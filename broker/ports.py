@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .counters import Counters
 from .ledger import Account, Ledger
+from .steady import Noted, SteadyClock
 from .turns import Share, Turns
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Context:
     loop: the event loop; set at the start.
     now: the loop's time, as of the last `refresh`.
     started: the loop's time at the start.
+    clock: the wall clock without its jumps.
     stopping: the broker is stopping.
     draining: an operator has it take no new clients.
     workers: how many processes the broker has.
@@ -76,6 +78,7 @@ class Context:
     """
 
     __slots__ = (
+        "clock",
         "counters",
         "draining",
         "event",
@@ -106,6 +109,7 @@ class Context:
         self.warnings = warnings
         self.turns = Turns(self.counters, warnings)
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
+        self.clock = SteadyClock(time.monotonic(), self.wall())
         self.now = 0.0
         self.started = 0.0
         self.stopping = False
@@ -130,6 +134,14 @@ class Context:
     def wall(self) -> float:
         """The wall clock, in seconds since 1970."""
         return time.time()
+
+    def steady(self) -> float:
+        """The time that is stored to be compared later, in seconds since 1970: see `SteadyClock`."""
+        return self.clock.time(self.loop.time())
+
+    def noted(self) -> Noted:
+        """How the clocks stand, for the next life."""
+        return self.clock.noted(self.loop.time(), self.wall())
 
 
 class Receiver(Protocol):

@@ -48,7 +48,7 @@ from .management.queue_deeds import add_queue_deeds
 from .management.service import Management as ManagementService
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Persistence
-from .persistence.recovery import recover
+from .persistence.recovery import recover, stored_clock
 from .ports import Context
 from .publish.accept import accept_own
 from .requests.mesh import MeshTopic
@@ -62,6 +62,7 @@ from .routing.retained import Retained
 from .routing.router import Route, Router
 from .session.table import Sessions
 from .site import Site
+from .steady import DAY, JUMP, Noted, SteadyClock
 from .transport.in_process import InProcessPair
 from .transport.tls.service import TlsService
 from .transport.websocket.service import WebSocketService
@@ -160,6 +161,8 @@ class Broker:
                 make_folder(self.config.data, str(self.config.data))
             except StoreError as error:
                 raise StartError(str(error)) from error
+        store = self.find_store()
+        self._set_clock(None if store is None else stored_clock(store))
         if self.config.mesh is not None:
             self._enter_mesh(self.config.mesh)
         self._open_journal()
@@ -188,6 +191,37 @@ class Broker:
         self.log_tail.begin()
         self.attachments.start()
         self._wait_for_tick()
+
+    def _set_clock(self, noted: Noted | None) -> None:
+        """Go on with the time of the life before this one, if there was one."""
+        context = self.context
+        now, wall = context.refresh(), context.wall()
+        queues = self.config.queues
+        # Several homes of a queue write into one log: none of them may be behind the others for long.
+        context.clock = SteadyClock(now, wall, 0.0 if queues is not None and queues.shared else DAY)
+        if noted is not None and (back := context.clock.resume(noted, now, wall)) <= -JUMP:
+            self._clock_jumped(back)
+
+    @staticmethod
+    def _clock_jumped(seconds: float) -> None:
+        log.warning(
+            "event=clock-jumped seconds=%+.1f text=%s",
+            seconds,
+            "somebody or a time service has set the clock, or the machine has slept: delays, expiries and retries go on as if it had not; "
+            "compare it with the clocks of the other sites",
+        )
+
+    def _look_at_clock(self) -> None:
+        context = self.context
+        now, wall = context.loop.time(), context.wall()
+        if context.loop.time() - now > TICK:  # the process was stopped between the two
+            return
+        if jumped := context.clock.look(now, wall):
+            self._clock_jumped(jumped)
+            if self.site.persistence is not None:
+                self.site.persistence.note_time()
+        if self.site.mesh is not None:
+            self.site.mesh.node.set_kept_offset(context.clock.offset(now))
 
     def _enter_mesh(self, settings: MeshSettings) -> None:
         """Be a broker of a mesh; links come up with its `start`. Raises StartError."""
@@ -309,9 +343,8 @@ class Broker:
         if store is None:
             return
         try:
-            offset = self.context.wall() - self.context.loop.time()
             persistence = Persistence(
-                self.context, self.site.router, self.site.sessions, self.site.retained, store, offset, self.config.store.pending_bytes
+                self.context, self.site.router, self.site.sessions, self.site.retained, store, self.config.store.pending_bytes
             )
             persistence.mesh = self.site.mesh
             if self.site.queues is not None:
@@ -497,6 +530,7 @@ class Broker:
         now = self.context.refresh()
         self.context.turns.current = self.context.turns.broker
         self.context.turns.tick(now - self._due)
+        self._look_at_clock()
         self._looks = not self._looks
         if self._looks:  # each connection is looked at once a second, in one way in a tick and in the other in the next one
             for connection in list(self.site.connections):

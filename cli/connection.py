@@ -154,7 +154,8 @@ class Connection:
             self._stop()
             raise
         if not accepted and self.failure is None:
-            self.failure = f"{self.address.endpoint} accepted the connection but no MQTT CONNACK came. Is it an MQTT broker?"
+            text = "accepted the connection, and no MQTT CONNACK came in 30 s. Is it an MQTT broker, and does it hang?"
+            self.failure = f"{self.address.endpoint} {text}"
         if self.failure is not None:
             self._stop()
             raise ConnectionError(self.failure)

@@ -121,7 +121,9 @@ def full(store: str) -> StoreError:
 def read_only(store: str, cause: str) -> StoreError:
     """The error for a folder that may not be written."""
     return StoreError(
-        Kind.READ_ONLY, store, f"cannot be written ({cause}): make the folder writable for user {os.getuid()}, or name another"
+        Kind.READ_ONLY,
+        store,
+        f"cannot be written ({cause}): make the folder writable for user {os.getuid()}, mount its file system for writing, or name another",
     )
 
 

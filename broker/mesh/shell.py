@@ -167,6 +167,7 @@ class MeshShell:
         """Go on where an earlier life of this broker was. Raises StoreError."""
         self.persistence = self.receipts.persistence = persistence
         self.custody = Custody(persistence, self.node, self._wake)
+        self.node.set_kept_offset(persistence.offset)
         self.custody.recover_retained(self.retained, self.now())
         held = self.custody.recover(self.now())
         if self.node.informed:

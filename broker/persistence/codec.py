@@ -1,7 +1,7 @@
 """Runs, sessions, subscriptions and retained messages as a store keeps them.
 
 Values are msgpack lists whose first item is the version of their form; what is behind the items that are known here is kept
-for those who know more, and ignored. Times are seconds of the wall clock.
+for those who know more, and ignored. Times are seconds of the steady clock (`steady.py`).
 
     table          key                           value
     sessions       client identifier             [1, number, expiry or nil, left at or nil, user or nil, will or nil, will due at or nil,
@@ -11,7 +11,7 @@ for those who know more, and ignored. Times are seconds of the wall clock.
     released       number                        QoS 2 identifiers whose PUBCOMP is awaited: first and count, two bytes each
     retained       topic                         [1, QoS, payload, properties, expires at or nil, published at, extra]; not in a mesh
     wills          any                           the same of a will that is due; extra: one byte, whether it is retained, and its topic
-    broker         "alive"                       [1, wall clock]
+    broker         "alive"                       [1, steady clock, by how much the wall clock is ahead of it]
 
 A will is [topic, payload, QoS, retain, properties, expiry or nil, delay].
 """

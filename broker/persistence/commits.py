@@ -16,9 +16,8 @@ recipients. Nothing is committed meanwhile, so there is one such piece of work a
 
 Nothing waits and nothing is written for messages whose recipients are all connected without a stored session.
 
-When the store fails, messages that need it are refused or not read (`closed`), what was promised is given to it again until it
-takes it, and everybody else goes on. The same holds, without a refusal, while more waits for the disk than may; and, for fewer, when the
-store has all that it may have (`quota.py`).
+When the store fails, messages that need it are refused or not read (`closed`), what was promised is given to it again until it takes
+it, and everybody else goes on. The same, without a refusal, while too much waits for the disk; and when the store is full (`quota.py`).
 
 What it does not know: how a session writes its rows (`stored_session.py`), files, SQL.
 """
@@ -67,7 +66,6 @@ class Persistence:
     """The store of one broker, seen from its event loop.
 
     store: the store; it is not open yet when it is passed in.
-    offset: seconds from the loop's clock to the wall clock.
     pending_limit: bytes that may wait for the store.
     closed: messages that need the store are refused or not read now, because it is stuck or its quota is reached.
     stuck: the store fails, or too many bytes wait for it.
@@ -76,16 +74,13 @@ class Persistence:
     moving: messages pass from one session to another now, so they are not settled when the first session drops them.
     """
 
-    def __init__(
-        self, context: Context, router: Router, sessions: Sessions, retained: Retained, store: Store, offset: float, pending_limit: int
-    ) -> None:
+    def __init__(self, context: Context, router: Router, sessions: Sessions, retained: Retained, store: Store, pending_limit: int) -> None:
         self.context = context
         self.router = router
         self.sessions = sessions
         self.retained = retained
         self.mesh: Mesh | None = None
         self.store = store
-        self.offset = offset
         self.pending_limit = pending_limit
         self.closed = False
         self.stuck = False
@@ -130,9 +125,14 @@ class Persistence:
         """Why the store takes nothing, None while it does."""
         return self.writer.error
 
+    @property
+    def offset(self) -> float:
+        """From the loop's clock to the steady clock, in seconds."""
+        return self.context.clock.offset(self.context.now)
+
     def wall(self, now: float) -> float:
-        """The wall clock at a time of the loop's clock."""
-        return now + self.offset
+        """The steady clock at a time of the loop's clock."""
+        return self.context.clock.time(now)
 
     def numbers_from(self, run: int, number: int) -> None:
         """Set the next identifiers of runs and of sessions."""
@@ -163,7 +163,7 @@ class Persistence:
         self._closing = True
         self._deferred.cancel()
         self._finish_whole()
-        self._note_time()
+        self.note_time()
         self.flush()
         self.begin_commit()
         self._reader.shutdown(wait=True, cancel_futures=True)
@@ -177,14 +177,14 @@ class Persistence:
         if now - self._alive_at >= ALIVE or (self.error is not None and not self.writer.bytes_pending):
             self._alive_at = now
             if len(self.sessions) or self.error is not None:
-                self._note_time()
+                self.note_time()
         self.maintenance.tick(now)
         self.look()
         if self.mesh is not None:
             self.mesh.store_has_room()
 
-    def _note_time(self) -> None:
-        self.writer.put_value("broker", b"alive", pack(self.wall(self.context.loop.time())))
+    def note_time(self) -> None:  # for the next life
+        self.writer.put_value("broker", b"alive", pack(*self.context.noted()))
 
     # Commits
 

@@ -24,6 +24,7 @@ from ...mesh.retained import Kind as RecordKind
 from ...mesh.retained.record import read_row
 from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from ...store import Kind, Store, StoredDelivery, StoreError
+from ..steady import Noted
 from .codec import SessionRecord, identifiers_of, kept_run, retained_of, session_of, subscription_of, unpack, will_of_value
 from .commits import Persistence
 from .stored_delivery import SENT, Extra
@@ -68,6 +69,21 @@ class Progress:
     def done(self) -> None:
         if self._said:
             print(f"broker {self._name}: the store is read", file=sys.stderr, flush=True)
+
+
+def stored_clock(store: Store) -> Noted | None:
+    """How the clock stood in the life before this one. store: not yet open; one that cannot be read says why when it is opened."""
+    try:
+        store.attach()
+        value = store.value("broker", b"alive")
+        if value is None:
+            return None
+        steady, *more = unpack("broker", b"alive", value, 1)
+        return Noted(steady, more[0] if more else 0.0)
+    except StoreError:
+        return None
+    finally:
+        store.close()
 
 
 def recover(persistence: Persistence, guard: Guard, name: str, in_mesh: bool) -> None:

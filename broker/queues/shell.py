@@ -116,8 +116,8 @@ class Queues:
         log.error("event=queues-damaged text=%s", text)
 
     def now(self) -> int:
-        """Milliseconds since 1970."""
-        return int(self.context.wall() * 1000)
+        """Milliseconds since 1970, by the steady clock."""
+        return int(self.context.steady() * 1000)
 
     def stir(self, name: str) -> None:
         """A queue may have something for a member."""

@@ -58,7 +58,7 @@ class Upkeep:
         self._trimming = False
 
     def _now(self) -> int:
-        return int(self._context.wall() * 1000)
+        return int(self._context.steady() * 1000)
 
     def start(self) -> None:
         """Have what the retention lets go archived, where a queue asks for that. The stores are open. Raises ImportError."""

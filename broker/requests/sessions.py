@@ -118,7 +118,7 @@ class SessionTopic:
         return session
 
     def _choose(self, by: object, limit: object) -> list[StoredSession]:
-        now = self._context.wall()
+        now = self._context.steady()
         keys: dict[str, Callable[[StoredSession], float]] = {
             "bytes": lambda one: one.queued_bytes,
             "messages": lambda one: one.queued + one.outbound.in_flight,
@@ -164,8 +164,8 @@ class SessionTopic:
 
 
 def describe(context: Context, session: StoredSession, since: int | None) -> dict[str, object]:
-    """A session as an answer has it. since: wall clock when its oldest message came."""
-    now = context.wall()
+    """A session as an answer has it. since: by the steady clock, when its oldest message came."""
+    now = context.steady()
     return {
         "client": session.client_id,
         "user": session.user,
@@ -180,7 +180,7 @@ def describe(context: Context, session: StoredSession, since: int | None) -> dic
 
 
 def _oldest(store: Store, recipients: list[str]) -> dict[str, int]:
-    """Wall clock when the first stored message of each came; in a thread. Raises StoreError."""
+    """When, by the steady clock, the first stored message of each came; in a thread. Raises StoreError."""
     found = {}
     for recipient in recipients:
         for row in store.deliveries(recipient, limit=1):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ...base.plural import counted
@@ -57,6 +58,8 @@ NUMBERS = {  # key -> topics below $SYS/broker; the first that exists counts
     "dead_lettered": ("recipients/dead-lettered",),
 }
 RATES = {"publish_in": "load/publish/received/1min", "publish_out": "load/publish/sent/1min"}  # per minute there, per second here
+ENDS = "%Y-%m-%d %H:%M UTC"  # when a certificate ends, in $SYS
+LAST_DAYS = 3 * 86400.0  # seconds before its end in which that is a problem; the broker's log warns from 14 days
 FLOAT = int | float
 Fields = Mapping[str, tuple[Any, Any]]  # key -> its type, and the value for anything else
 
@@ -150,6 +153,7 @@ def report(values: Mapping[str, str], address: str, now: float, failure: str | N
         if failure is not None
         else [
             *_troubles(broker),
+            *_certificate_troubles(broker["certificate_ends"], clock),
             *_attached_troubles(attached),
             *_mesh_troubles(mesh),
             *_metabroker_troubles(metabrokers),
@@ -173,6 +177,7 @@ def _broker(values: Mapping[str, str]) -> dict[str, Any]:
         "name": said.get("name"),
         "state": said.get("state"),
         "store": said.get("store/state"),
+        "certificate_ends": said.get("tls/certificate/ends"),
         "uptime": _number(said.get("uptime", "").partition(" ")[0]),
         "age": None,
     }
@@ -209,6 +214,17 @@ def _troubles(broker: Mapping[str, Any]) -> list[str]:
     if broker["held_bytes_limit"] and broker["held_bytes"] >= broker["held_bytes_limit"]:
         found.append(f"the broker is full: it holds the {broker['held_bytes_limit']:,} bytes in memory that it may (limits.broker_bytes)")
     return found
+
+
+def _certificate_troubles(ends: str | None, clock: float) -> list[str]:
+    """Problems of its certificate, within the last days. ends: as `$SYS` has it. clock: the broker's."""
+    try:
+        left = datetime.strptime(ends or "", ENDS).replace(tzinfo=UTC).timestamp() - clock
+    except ValueError:  # it has none
+        return []
+    if left > LAST_DAYS:
+        return []
+    return [f"its certificate {'expired' if left <= 0 else 'expires'} on {ends}: renew it, then send SIGHUP"]
 
 
 # The mesh

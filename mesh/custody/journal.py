@@ -69,6 +69,7 @@ class Journal:
     committed: the highest mark that is in the store.
     urgent: more than receipts waits for the commit of what is being gathered.
     others: what is known of other brokers.
+    wall_offset: from the node's clock to that whose times are stored.
     """
 
     def __init__(self, wall_offset: float, others: Remembered) -> None:
@@ -77,7 +78,7 @@ class Journal:
         self.committed = 0
         self.urgent = False
         self.waiting = False  # something waits for a commit
-        self._wall_offset = wall_offset
+        self.wall_offset = wall_offset
         self._order = 0
         self._page = 0
         self._pages: dict[int, Page | None] = {}  # that have changed; None: gone
@@ -229,7 +230,7 @@ class Journal:
         if not (values or self._fresh or self._changed or self._gone or self._pages or self._also):
             return None
         self._also = self.urgent = False
-        offset = self._wall_offset
+        offset = self.wall_offset
         entries = [(order, entry.run, encode_entry(entry, offset)) for order, entry in self._fresh.items()]
         changed = [(order, encode_entry(entry, offset)) for order, entry in self._changed.items()]
         pages = [self._written(order, page) for order, page in self._pages.items()]
@@ -247,10 +248,10 @@ class Journal:
         body = None
         if page.dirty:
             assert page.entries is not None
-            body = encode_body(page.entries, self._wall_offset)
+            body = encode_body(page.entries, self.wall_offset)
             page.dirty = False
             page.release()
-        return order, encode_page(page, self._wall_offset), body
+        return order, encode_page(page, self.wall_offset), body
 
     # ---- what was written
 
@@ -264,7 +265,7 @@ class Journal:
         found = []
         for order, value in pages:
             try:
-                found.append(decode_page(order, value, self._wall_offset))
+                found.append(decode_page(order, value, self.wall_offset))
             except ValueError as error:
                 raise _foreign("a page of custody", error) from None
             self._page = max(self._page, order)

@@ -288,6 +288,7 @@ class Core:
     on_drop: called when a link goes. tap: writes down what becomes of messages; None: nothing does. journal: None without a store. born:
     the life since which this broker remembers. keys: who may speak for whom; None: nothing is signed. lives: which lives of brokers are
     known. fenced: this life has yielded to another one of its identity, says nothing more and takes nothing.
+    kept_offset: from the clock of `now` to that whose times are stored in custody.
     """
 
     def __init__(self, identity: Identity, config: MeshConfig, wall_offset: float, lives: Lives, keys: Keys | None = None) -> None:
@@ -305,7 +306,7 @@ class Core:
         self.actions: list[Action] = []
         self.now = 0.0
         self.stirred = True
-        self.wall_offset = wall_offset
+        self.wall_offset = self.kept_offset = wall_offset
         self.generation = 0
         self.born = identity.epoch
         self.journal: Journal | None = None

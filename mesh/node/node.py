@@ -624,6 +624,13 @@ class Node:
 
     # ---- what survives a restart
 
+    def set_kept_offset(self, offset: float) -> None:
+        """Seconds from the clock of `now` to that whose times are stored in custody; once before `restore`, again when it has changed."""
+        core = self._core
+        core.kept_offset = offset
+        if core.journal is not None:
+            core.journal.wall_offset = offset
+
     def restore(
         self, entries: Iterable[tuple[int, Batch, bytes]], values: dict[bytes, bytes], now: float, pages: Iterable[tuple[int, bytes]] = ()
     ) -> None:

@@ -245,7 +245,7 @@ class Pager:
         why = "it is not there"
         if body is not None:
             try:
-                entries = decode_body(body, page, self._core.wall_offset)
+                entries = decode_body(body, page, self._core.kept_offset)
             except ValueError as error:
                 why = str(error)
             else:

@@ -34,7 +34,7 @@ def restore(
     former = core.former
     stored = decode_values(values)
     renewed = former is not None and stored.node is not None and stored.node.uuid == former.uuid
-    journal = Journal(core.wall_offset, Remembered(core.config.remembered))
+    journal = Journal(core.kept_offset, Remembered(core.config.remembered))
     if stored.node is not None:
         uuid, epoch, core.born, _ = stored.node
         if uuid != core.uuid and not renewed:
@@ -52,7 +52,7 @@ def restore(
     relay.windows.update(stored.windows)
     dispatch.restore(stored.destinations)
     served: list[Entry] = []
-    found = [(decode_entry(run, extra, core.wall_offset), order) for order, run, extra in entries]
+    found = [(decode_entry(run, extra, core.kept_offset), order) for order, run, extra in entries]
     found.sort(key=lambda one: (one[0].epoch, one[0].first))  # what was split has its place in the sequence, and later orders
     stored_pages = deque(journal.restored_pages(pages))
     core.lives.restore(_epochs(stored, [*(entry.last for entry, _ in found), *(page.last for page in stored_pages)]))

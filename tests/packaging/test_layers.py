@@ -54,7 +54,7 @@ RANKS = {
         "ports",
         "journal",
         "turns",
-        "applications counters hooks ledger products",
+        "applications counters hooks ledger products steady",
     ),
     "cli": (
         "__init__ main",

@@ -81,12 +81,12 @@ def _by_request(site: Site, name: str) -> bool:
 
 def _age(site: Site, at: int) -> int | None:
     """Whole seconds since a time in milliseconds since 1970; None for 0."""
-    return max(0, round(site.context.wall() - at / 1000)) if at else None
+    return max(0, round(site.context.steady() - at / 1000)) if at else None
 
 
 def _rest(site: Site, at: int) -> int | None:
     """Whole seconds until it; None for 0."""
-    return max(0, round(at / 1000 - site.context.wall())) if at else None
+    return max(0, round(at / 1000 - site.context.steady())) if at else None
 
 
 def _counter(name: str) -> Callable[[Queue], int]:

@@ -60,7 +60,7 @@ def sessions_of(site: Site) -> Listing:
 def _away(context: Context, session: Any) -> int | None:
     """Seconds since its connection ended; None: it is connected, or the broker does not note it."""
     left = getattr(session, "left_at", None)
-    return None if left is None else max(0, round(context.wall() - left))
+    return None if left is None else max(0, round(context.steady() - left))
 
 
 def clients_of(site: Site) -> Listing:

@@ -86,7 +86,7 @@ class TlsService:
             log.warning("event=tls-certificate text=%s", warning)
 
     def _look(self) -> None:
-        """Once a day, and when a revocation list ends: does the certificate end soon, has the list ended?"""
+        """Once a day, and when the certificate or a revocation list ends: does the certificate end soon, has the list ended?"""
         own = self.contexts.own
         left = own.ends - self._context.wall() if own else SOON
         if own and left < SOON:
@@ -98,9 +98,9 @@ class TlsService:
         self._look_later()
 
     def _look_later(self) -> None:
-        lists_end = self.contexts.lists_end
-        left = LOOK if lists_end is None else lists_end - self._context.wall() + 1.0
-        self._timer = self._context.loop.call_later(left if 0.0 < left < LOOK else LOOK, self._look)
+        own, lists_end, wall = self.contexts.own, self.contexts.lists_end, self._context.wall()
+        ends = [end - wall + 1.0 for end in (own.ends if own else None, lists_end) if end is not None]
+        self._timer = self._context.loop.call_later(min([LOOK, *(left for left in ends if left > 0.0)]), self._look)
 
     @property
     def shaking(self) -> int:

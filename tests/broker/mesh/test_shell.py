@@ -45,6 +45,9 @@ class FakeMesh:
         self.packets_room: int | None = None  # 0: for no such batch of QoS 1 and 2
         self.unread = 0
 
+    def set_kept_offset(self, offset: float) -> None:
+        """It keeps nothing."""
+
     def accept(self, connection: Any, connect: Connect) -> None:
         self.accepted.append(connect)
 

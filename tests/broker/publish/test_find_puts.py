@@ -163,7 +163,7 @@ async def compare(version: int, packets: list[Any], cuts: list[int], folder: Pat
 @settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_together_or_one_by_one(case):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(Context, "wall", return_value=1e9):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(Context, "steady", return_value=1e9):
         run(compare(*case, Path(folder)))
 
 
@@ -190,5 +190,5 @@ def test_messages_of_queues_in_turn_are_told_apart(tmp_path: Path, topics: list[
     """Their frames have fixed headers of two bytes and of three, and one size or several."""
     packets = [Publish(topic, b"x" * size, 1, False, False, 1) for size in (99, 99, 100, 140) for topic in [*topics, "$queue/orders"] * 2]
     packets = [replace(packet, packet_id=1 + at) for at, packet in enumerate(packets)]
-    with mock.patch.object(Context, "wall", return_value=1e9):
+    with mock.patch.object(Context, "steady", return_value=1e9):
         run(compare(4, packets, [0, sum(len(encode(one, 4)) for one in packets)], tmp_path))

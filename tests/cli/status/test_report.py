@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ SYS = {
     "$SYS/broker/held/bytes": "10",
     "$SYS/broker/held/bytes/limit": "1000",
 }
+
+
+def ends(days: float) -> str:
+    """An end of a certificate."""
+    return datetime.fromtimestamp(NOW + days * 86400, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def member(number: int, name: str, live: bool = True, **more: Any) -> dict[str, Any]:
@@ -57,7 +63,7 @@ def shown(found: dict[str, Any]) -> str:
 
 
 def test_all_is_well() -> None:
-    found = report(said(), "here", NOW)
+    found = report({**said(), "$SYS/broker/tls/certificate/ends": ends(30)}, "here", NOW)
     assert (found["ok"], found["problems"]) == (True, [])
     assert (found["broker"]["clients"], found["broker"]["publish_in"], found["broker"]["uptime"]) == (3, 1.5, 105)
     assert [one["age"] for one in found["mesh"]["members"]] == [60, 60]
@@ -74,6 +80,8 @@ def test_ages_are_by_the_brokers_clock() -> None:
     ("values", "problem"),
     [
         ({**SYS, "$SYS/broker/store/state": "the disk is full"}, "the broker is not well: the disk is full"),
+        ({**SYS, "$SYS/broker/tls/certificate/ends": ends(2)}, "its certificate expires on "),
+        ({**SYS, "$SYS/broker/tls/certificate/ends": ends(-1)}, "its certificate expired on "),
         ({**SYS, "$SYS/broker/held/bytes": "1000"}, "the broker is full"),
         (said(links=[{"number": 2, "name": None, "address": "mqtt://a:1", "up": False, "error": "nobody"}]), "is down: nobody"),
         (said(links=[{"name": "lyon", "up": True, "full": True, "unsent": 5000}]), "the link to lyon is full: 5,000 bytes"),

@@ -23,7 +23,7 @@ def settings(folder: Path) -> QueueSettings:
 
 async def test_at_its_turn_a_queue_is_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [BEGIN]
-    monkeypatch.setattr(Context, "wall", lambda self: clock[0])
+    monkeypatch.setattr(Context, "steady", lambda self: clock[0])
     async with Site(queues=settings(tmp_path)) as site:
         queues = site.broker.site.queues
         assert queues is not None

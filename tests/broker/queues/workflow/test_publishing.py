@@ -31,7 +31,7 @@ async def send(client: Client, payload: bytes, delay: str, handle: str = "", top
 
 def move_on(site: Site, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """What is due in that time is due now."""
-    monkeypatch.setattr(Context, "wall", lambda self: time.time() + seconds)
+    monkeypatch.setattr(Context, "steady", lambda self: time.time() + seconds)
     assert site.broker.site.queues is not None
     site.broker.site.queues.stir("later")
     site.broker.site.queues.tick()

@@ -138,7 +138,11 @@ async def test_who_may_come_in_with_which_certificate(
         cases = [
             (made.context(), "it shows no certificate, and one is required here", "certificate required"),
             (context, "its certificate is signed by an authority that is not trusted here", "unknown ca"),
-            (made.context("late"), "its certificate is expired", "certificate expired"),
+            (
+                made.context("late"),
+                "its certificate is expired: it has to be renewed, then send SIGHUP if it is a broker's",
+                "certificate expired",
+            ),
             (made.context("server"), "its certificate is not made for this use (extended key usage)", "unsupported certificate"),
         ]
         for one, ours, theirs in cases:
@@ -386,6 +390,13 @@ async def test_it_says_in_sys_what_it_did(made: Certificates) -> None:
         values = porto.broker.sys_topics.values()
         assert (values["tls/handshakes"], values["tls/refused"]) == ("1", "0")
         assert values["tls/certificate/ends"].endswith(" UTC")
+
+
+async def test_the_end_of_its_certificate_is_said_when_it_comes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = Certificates(tmp_path)
+    made.odd("porto", (-1, 2 / 86400))
+    async with Site("mqtts://127.0.0.1:0", settings(made)):
+        await until(lambda: any("porto.crt expired on " in one.getMessage() for one in caplog.records))
 
 
 @pytest.mark.any_loop
