@@ -417,7 +417,7 @@ async def test_stopping_says_goodbye():
 
 
 async def test_a_connect_is_charged_as_long_as_it_waits_for_whatever_reason():
-    """For its password, then for the mesh, then for its session, which is elsewhere."""
+    """For its password, then for the mesh, then in the line of those that look for their sessions, then for its session, which is elsewhere."""
     broker = await started()
     wire, site, ledger = Wire(broker, 5), broker.site, broker.context.ledger
     answers = []
@@ -434,8 +434,10 @@ async def test_a_connect_is_charged_as_long_as_it_waits_for_whatever_reason():
     site.mesh = mock.Mock(starting=True, fenced="", keep_waiting=park)
     answers[0](Outcome())
     assert ledger.held[LOGINS] == size
-    site.roaming = mock.Mock(arrive=mock.Mock(side_effect=park))
+    site.roaming = mock.Mock(arrive=mock.Mock(side_effect=park), stand=mock.Mock(side_effect=park), line=mock.Mock(full=True))
     wire.connection.admit(packet)
+    assert ledger.held[LOGINS] == size
+    site.roaming.stand.call_args.args[1]()
     assert ledger.held[LOGINS] == size
     go = site.roaming.arrive.call_args.args[3]
     site.mesh = site.roaming = None
