@@ -417,7 +417,7 @@ async def test_stopping_says_goodbye():
 
 
 async def test_a_connect_is_charged_as_long_as_it_waits_for_whatever_reason():
-    """For its password, then for the mesh, then in the line of those that look for their sessions, then for its session, which is elsewhere."""
+    """For its password, for the mesh, in the line of those that look for their sessions, then for its own, which is elsewhere."""
     broker = await started()
     wire, site, ledger = Wire(broker, 5), broker.site, broker.context.ledger
     answers = []
