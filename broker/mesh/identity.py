@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import time
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...base.process.files import replace_file
+from ...base.quoting import quoted
 from ...mesh.view.lives import Former
 from ...mesh.wire.control import ALL
 from ...mesh.wire.identity import CAPABILITIES, LIFE_BYTES, Identity
 from ...mesh.wire.keys import KEY_BYTES, Signer, shown
+
+log = logging.getLogger("mqmesh.mesh")
 
 FILE = "identity.json"
 SPREAD = 1 << 16  # milliseconds by which an epoch is moved at random, so that two copies of a folder never begin the same one
@@ -69,11 +73,15 @@ def own_identity(
             found = json.loads(path.read_text())
             own = uuid.UUID(found["uuid"])
             epoch = max(int(found["epoch"]) + 1, epoch)
+            was = found.get("key")
         except DAMAGED as error:
             raise ValueError(f"{path} is not a broker's identity ({error}); restore it, or remove it to begin as another broker") from None
         former = None if standing.former is None else standing.former.uuid
         if stored is not None and own != stored[0] and former != stored[0].bytes:
             raise ValueError(f"{path} says broker {own}, the store holds messages of {stored[0]}; restore one of them, or empty the store")
+        if was is not None and key and was != shown(key):
+            text = "others know this broker by the former key, and refuse it: restore the file, or give them the new one (mesh.keys)"
+            log.warning("event=identity-key-changed file=%s former=%s now=%s text=%s", data / KEY_FILE, quoted(str(was)), shown(key), text)
     epoch += secrets.randbelow(SPREAD)
     identity = Identity(mesh, name, number, own, epoch, key, os.urandom(LIFE_BYTES), CAPABILITIES)
     keep_identity(data, identity, standing)

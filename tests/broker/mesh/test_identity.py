@@ -84,3 +84,21 @@ def test_an_identity_says_its_number_mesh_and_name(tmp_path: Path, key: str) -> 
     for use in (read_identity, lambda data: renew(data, 7)):
         with pytest.raises(ValueError, match=rf"is not a broker's identity \('{key}'\)"):
             use(tmp_path)
+
+
+def test_another_key_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The private key is gone, or is another's: others refuse this broker, and its own log says why. A renewed identity has a new key."""
+
+    def start(number: int = 1) -> str:
+        caplog.clear()
+        own_identity(tmp_path, "m", "porto", number, key=own_signer(tmp_path).public)
+        return caplog.text
+
+    assert start() == start() == ""
+    (tmp_path / KEY_FILE).unlink()
+    said = start()
+    assert "event=identity-key-changed" in said
+    assert str(tmp_path / KEY_FILE) in said
+    assert start() == ""
+    renew(tmp_path, 2)
+    assert start(2) == ""
