@@ -359,6 +359,7 @@ class Broker:
                 self.site.mesh.recover(persistence)
         except StoreError as error:
             self.site.persistence = self.site.sessions.store = None
+            store.close()  # so that it can be salvaged
             raise StartError(str(error)) from error
 
     def find_store(self) -> Store | None:

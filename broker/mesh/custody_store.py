@@ -23,7 +23,7 @@ from uuid import UUID
 
 from ...mesh.custody.custody import OVERHEAD
 from ...mesh.custody.journal import NODE, stored_node
-from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY, PutValue
+from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY, AnothersState, PutValue
 from ...mqtt.batch.batch import Batch
 from ...store.base import Kind, Store, StoreError
 from ...store.records import DELIVERY_WEIGHT, RUN_WEIGHT, StoredDelivery
@@ -114,6 +114,9 @@ class Custody:
         persistence.writer.delete_value(STATE, ENDED)
         try:
             node.restore_retained(store.value(STATE, STATE_KEY), store.values(RECORDS), complete, now)
+        except AnothersState as error:
+            remedy = "give it the store of its own, or its number of before; for a copy: mqmesh identity new"
+            raise StoreError(Kind.OTHER, RECORDS, f"{error}: {remedy}") from None
         except ValueError as error:
             raise StoreError(Kind.CORRUPT, RECORDS, f"{error}: restore a copy, or move the store away and start empty") from None
         for run in view.all():

@@ -79,6 +79,10 @@ class DeleteValue(NamedTuple):
     key: bytes
 
 
+class AnothersState(ValueError):
+    """What was kept is whole, and is another broker's."""
+
+
 class Replica:
     """The records, what has been heard, what is buried."""
 
@@ -424,8 +428,10 @@ class Replica:
             seconds = float(running)
         except (ValueError, TypeError, IndexError, msgpack.exceptions.UnpackException) as error:
             raise ValueError(f"the state of the retained messages cannot be read: {error}") from None
-        if form != FORM or number not in (self.number, former):
-            raise ValueError(f"the retained messages are those of broker {number} (form {form}), not of broker {self.number} (form {FORM})")
+        if form != FORM:
+            raise ValueError(f"the retained messages have form {form}, this version reads {FORM}")
+        if number not in (self.number, former):
+            raise AnothersState(f"the retained messages are those of broker {number}, this is broker {self.number}")
         self.born = max(self.born, born + 1)
         if number != self.number:
             self.promised, self._state_dirty = 0, True

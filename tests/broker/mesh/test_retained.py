@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from unittest import mock
 
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.ledger import DELETED
+from mqmesh.broker.server import StartError
 from mqmesh.mesh.node.actions import Deliver, Retained
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription, Will
 from mqmesh.mqtt.reasons import Reason
+from mqmesh.store import Kind, StoreError
 from mqmesh.store.memory import MemoryStore
+from mqmesh.store.sqlite import SqliteStore
 from support.broker_site import Client, Site, until
 from support.storage.failing_store import FailingStore
 
@@ -299,3 +303,20 @@ async def test_a_will_that_finds_no_room_is_in_the_store_until_it_does():
         await site.later(1)
         assert kept(site) == {b"will/x": b"gone"}
         await until(lambda: list(copy.values("wills")) == [])
+
+
+async def test_the_store_of_another_broker_is_named_and_is_no_damage(tmp_path: Path) -> None:
+    """A damaged store may be set aside; one that is whole and another's stays where it is."""
+    mesh = MeshSettings("m", KEY, start_wait=0.0)
+    async with Site(mesh=(1, mesh), store=SqliteStore(tmp_path / "store.db")) as site:
+        await (await site.client("c")).publish("plant", b"1", 1, retain=True)
+    with pytest.raises(StartError, match="those of broker 1, this is broker 2: give it the store of its own") as caught:
+        async with Site(mesh=(2, mesh), store=SqliteStore(tmp_path / "store.db")):
+            pass
+    cause = caught.value.__cause__
+    assert isinstance(cause, StoreError)
+    assert cause.kind is not Kind.CORRUPT
+    async with Site(mesh=(1, mesh), store=SqliteStore(tmp_path / "store.db")) as site:
+        client = await site.client("c")
+        await client.subscribe("plant")
+        assert (await client.messages(1))[0].payload == b"1"
