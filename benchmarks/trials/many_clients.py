@@ -11,7 +11,6 @@ Exit status 1 otherwise. Run it alone.
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
@@ -19,17 +18,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from mqmesh.cli.tables import titled_table
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.load_generator import wire
 from benchmarks.load_generator.connection import Connection
-from benchmarks.trials.pulses import Pulses, slow
+from benchmarks.trials.pulses import Pulses, report, slow
 from benchmarks.trials.scene import Scene, mesh
 
 TOGETHER = 200  # clients that connect at one time
-QUIET = 2.0  # seconds without a change after which all have been asked for
+QUIET = 2.0  # seconds, longer than between two issues of $SYS
 PATIENCE = 600.0  # seconds until then
 app = typer.Typer(add_completion=False)
 
@@ -124,19 +122,10 @@ def main(
     console = Console(stderr=as_json)
     with tempfile.TemporaryDirectory(prefix="mqmesh-clients-") as folder:
         found = run(Path(folder), clients, console)
-    problems = found.problems()
-    if as_json:
-        result = {"clients": clients, "waited": found.waited, "asked": found.asked, "links": found.links, "moved": found.moved}
-        print(json.dumps({**result, "problems": problems}))
-    else:
-        table = titled_table(f"a site comes back to {clients:,} clients", "", *found.waited, left=("",))
-        table.add_row("longest wait, ms", *(f"{1000 * took:.1f}" for took in found.waited.values()))
-        console.print(table)
-        console.print(f"b was asked for all {found.asked:.1f} s after its start; link lost {found.links} times", highlight=False)
-        for line in problems:
-            console.print(f"[red]{line}[/]", highlight=False)
-    if problems:
-        raise typer.Exit(1)
+    figures: dict[str, object] = {"clients": clients, "asked": found.asked, "links": found.links, "moved": found.moved}
+    line = f"b was asked for all {found.asked:.1f} s after its start; link lost {found.links} times"
+    title = f"a site comes back to {clients:,} clients"
+    report(console, title, found.waited, line, found.problems(), figures if as_json else None)
 
 
 if __name__ == "__main__":

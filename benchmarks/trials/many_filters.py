@@ -10,7 +10,6 @@ first, the last and a middle filter. Exit status 1 otherwise. Run it alone.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from contextlib import ExitStack
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from mqmesh.cli.tables import titled_table
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Subscribe, Subscription
 from rich.console import Console
@@ -27,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.load_generator import wire
 from benchmarks.load_generator.connection import Connection
-from benchmarks.trials.pulses import Pulses, slow
+from benchmarks.trials.pulses import Pulses, report, slow
 from benchmarks.trials.scene import Scene, mesh
 
 LINKS = (("a", "b"), ("b", "c"))
@@ -128,18 +126,10 @@ def main(
     console = Console(stderr=as_json)
     with tempfile.TemporaryDirectory(prefix="mqmesh-filters-") as folder:
         found = run(Path(folder), filters, console)
-    problems = found.problems()
-    if as_json:
-        print(json.dumps({"filters": filters, "waited": found.waited, "known": found.known, "links": found.links, "problems": problems}))
-    else:
-        table = titled_table(f"{filters:,} filters come back", "", *found.waited, left=("",))
-        table.add_row("longest wait, ms", *(f"{1000 * took:.1f}" for took in found.waited.values()))
-        console.print(table)
-        console.print(f"c reached all {found.known:.1f} s after a's start; link b - c lost {found.links} times", highlight=False)
-        for line in problems:
-            console.print(f"[red]{line}[/]", highlight=False)
-    if problems:
-        raise typer.Exit(1)
+    figures: dict[str, object] = {"filters": filters, "known": found.known, "links": found.links}
+    line = f"c reached all {found.known:.1f} s after a's start; link b - c lost {found.links} times"
+    title = f"{filters:,} filters come back"
+    report(console, title, found.waited, line, found.problems(), figures if as_json else None)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+
+import typer
+from mqmesh.cli.tables import titled_table
+from rich.console import Console
 
 from benchmarks.peers import ROOT
 
@@ -55,3 +60,20 @@ class Pulses:
 def slow(waited: dict[str, float]) -> list[str]:
     """What took too long, one line each."""
     return [f"a message at {site} took {took:.2f} s" for site, took in waited.items() if took > LONGEST]
+
+
+def report(
+    console: Console, title: str, waited: dict[str, float], line: str, problems: list[str], figures: dict[str, object] | None
+) -> None:
+    """Say what a trial has found, as a table, or (figures) as one JSON object on stdout. Raises Exit if something went wrong."""
+    if figures is not None:
+        print(json.dumps({**figures, "waited": waited, "problems": problems}))
+    else:
+        table = titled_table(title, "", *waited, left=("",))
+        table.add_row("longest wait, ms", *(f"{1000 * took:.1f}" for took in waited.values()))
+        console.print(table)
+        console.print(line, highlight=False)
+        for problem in problems:
+            console.print(f"[red]{problem}[/]", highlight=False)
+    if problems:
+        raise typer.Exit(1)

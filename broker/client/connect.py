@@ -245,7 +245,7 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
     if roaming is None:
         go()
         return
-    if roaming.line.full and connection.site.sessions.get(client_id) is None:
+    if roaming.crowded and connection.site.sessions.get(client_id) is None:
         roaming.stand(connection, partial(_arrive, connection, packet, roaming, go))
     else:
         _arrive(connection, packet, roaming, go)

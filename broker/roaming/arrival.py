@@ -39,39 +39,46 @@ class Waiting:
 
 
 class Line:
-    """Lets clients ask for their sessions while fewer than `MOST` have no answer of the members in reach."""
+    """Lets clients ask for their sessions while fewer than `MOST` wait for a first answer of the members in reach.
+
+    A member that does not answer holds up the line for `PATIENCE`, not for as long as the client itself waits. That a session will be
+    passed on is an answer.
+    """
 
     MOST = 64
+    PATIENCE = 0.25  # seconds
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._asking: set[str] = set()  # those that ask, and some that did
+        self._asking: dict[str, float] = {}  # until when those count that ask, and some that did
         self._standing: deque[Callable[[], None]] = deque()
 
     def __len__(self) -> int:
         """How many stand in it."""
         return len(self._standing)
 
-    @property
-    def full(self) -> bool:
+    def full(self, now: float) -> bool:
         """Whether who comes now has to stand in it."""
-        return bool(self._standing) or not self._room()
+        return bool(self._standing) or not self._room(now)
 
     def stand(self, go: Callable[[], None]) -> None:
         """Call `go` when it is its turn."""
         self._standing.append(go)
 
-    def asks(self, client: str) -> None:
+    def asks(self, client: str, now: float) -> None:
         """A client waits for answers from now on."""
-        self._asking.add(client)
+        self._asking[client] = now + self.PATIENCE
 
-    def go_on(self) -> None:
-        """An answer may have come."""
-        while self._standing and self._room():
+    def go_on(self, now: float) -> None:
+        """An answer may have come, or time has passed."""
+        while self._standing and self._room(now):
             self._standing.popleft()()
 
-    def _room(self) -> bool:
+    def _room(self, now: float) -> bool:
         if len(self._asking) >= self.MOST:
-            places = self._places
-            self._asking = {client for client in self._asking if (place := places.get(client)) is not None and place.waiting}
+            self._asking = {client: until for client, until in self._asking.items() if until > now and self._unanswered(client)}
         return len(self._asking) < self.MOST
+
+    def _unanswered(self, client: str) -> bool:
+        place = self._places.get(client)
+        return place is not None and bool(place.waiting & ~place.coming)

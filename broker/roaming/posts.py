@@ -39,13 +39,7 @@ class Posts:
         self._kind = kind
 
     def received(self, origin: int, body: bytes, expiry: int | None) -> None:
-        self._roaming._tick()
-        try:
-            self._roaming.roamer.received(origin, self._kind, body)
-        except ValueError as error:
-            log.warning("event=roaming-refused origin=%d text=%s", origin, error)
-        self._roaming.line.go_on()
-        self._roaming._set_timer()
+        self._roaming.received(origin, self._kind, body)
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:
         log.warning("event=roaming-returned kind=%s destination=%d reason=%s", self._kind, destination, reason)

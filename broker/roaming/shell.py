@@ -210,15 +210,21 @@ class Roaming:
         connection.held = True
         connection.pause_reading_for(self)
         if self.roamer.places[client].waiting:
-            self.line.asks(client)
+            self.line.asks(client, self.roamer.now)
         self._set_timer()
         return Arrival.WAITS
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a client that has no session here has to `stand`."""
+        return self.line.full(self.context.loop.time())
 
     def stand(self, connection: Connection, arrive: Callable[[], None]) -> None:
         """Too many clients look for their sessions: this one arrives when others have theirs."""
         connection.held = True
         connection.pause_reading_for(self)
         self.line.stand(partial(self._arrive_now, connection, arrive))
+        self._set_timer()
 
     def _arrive_now(self, connection: Connection, arrive: Callable[[], None]) -> None:
         if connection.closing:
@@ -324,6 +330,16 @@ class Roaming:
         if self.roamer.reach:
             self._next_portion.set(self.context.loop, self.roamer.now)
 
+    def received(self, origin: int, kind: str, body: bytes) -> None:
+        """Another broker says something of a client."""
+        self._tick()
+        try:
+            self.roamer.received(origin, kind, body)
+        except ValueError as error:
+            log.warning("event=roaming-refused origin=%d text=%s", origin, error)
+        self.line.go_on(self.roamer.now)
+        self._set_timer()
+
     def interest_changed(self) -> None:
         """Others' interest has changed."""
         self._tick()
@@ -346,7 +362,7 @@ class Roaming:
         self.context.refresh()
         if self.roamer.reach.go_on(self.roamer.now):
             self._next_portion.set(self.context.loop, self.roamer.now + PAUSE)
-        self.line.go_on()
+        self.line.go_on(self.roamer.now)
         self._set_timer()
         self.context.flush()
 
@@ -365,7 +381,7 @@ class Roaming:
         self._tick()
         self.context.refresh()
         self.roamer.tick()
-        self.line.go_on()
+        self.line.go_on(self.roamer.now)
         for drain in list(self._drains.values()):
             drain.wake()
 
@@ -378,6 +394,8 @@ class Roaming:
         deadline = self.roamer.next_deadline()
         if deadline is not None:
             self._alarm.set(self.context.loop, deadline + EARLY)
+        if self.line:
+            self._alarm.set(self.context.loop, self.roamer.now + Line.PATIENCE)
 
     def _deadline(self, at: float) -> None:
         self._wake()

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator
 
 from .names import Places
-from .places import Place
+from .places import NEVER, Place
 
 
 class Asking:
@@ -32,7 +32,9 @@ class Asking:
         return (place for _, _, place in sorted(self._heap) if self._waits(place))
 
     def add(self, place: Place) -> None:
-        """Have it found at `place.until`."""
+        """Have it found at `place.until`, if there is such a time."""
+        if place.until == NEVER:
+            return
         heapq.heappush(self._heap, (place.until, next(self._numbers), place))
 
     def next(self) -> float | None:

@@ -434,7 +434,7 @@ async def test_a_connect_is_charged_as_long_as_it_waits_for_whatever_reason():
     site.mesh = mock.Mock(starting=True, fenced="", keep_waiting=park)
     answers[0](Outcome())
     assert ledger.held[LOGINS] == size
-    site.roaming = mock.Mock(arrive=mock.Mock(side_effect=park), stand=mock.Mock(side_effect=park), line=mock.Mock(full=True))
+    site.roaming = mock.Mock(arrive=mock.Mock(side_effect=park), stand=mock.Mock(side_effect=park), crowded=True)
     wire.connection.admit(packet)
     assert ledger.held[LOGINS] == size
     site.roaming.stand.call_args.args[1]()

@@ -37,6 +37,13 @@ def test_a_storm_of_clients_costs_each_of_them_the_same() -> None:
     assert Watched.looks < 3000
 
 
+def test_who_waits_for_nothing_leaves_nothing() -> None:
+    places = Places()
+    asking = Asking(places)
+    asking.add(waiting(places, "a", NEVER))
+    assert not asking._heap
+
+
 def test_a_place_that_gets_longer_is_found_at_its_later_time() -> None:
     places = Places()
     asking = Asking(places)
