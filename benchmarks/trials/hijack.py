@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -234,6 +235,8 @@ class Case:
         self.over = False  # the other user gives up
         self.reachable = True  # the session's broker, by all others
         self.faults = 0  # how often it was not
+        self.pausing = False  # the other user tries nothing new
+        self.trying = 0  # connections of his that are under way
 
     # ---- the owner and the feeder
 
@@ -258,21 +261,30 @@ class Case:
 
     async def attack(self, site: str) -> None:
         """Connect again and again, until he gives up."""
-        dice, result = self.trial.dice, self.result
+        dice = self.trial.dice
         while not self.over:
-            version, safe, faults = dice.choice((4, 5)), self.reachable, self.faults
+            if self.pausing:
+                await self.trial.until(lambda: not self.pausing)
+            self.trying += 1
             try:
-                client = await self.trial.connect(site, self.thief, self.name, result.clean, version)
-            except (OSError, TimeoutError):
-                await asyncio.sleep(0.02)
-                continue
-            self.thieves.append(client)
-            if client.connack is not None:
-                result.tries += 1
+                await self._try(site, dice.choice((4, 5)))
+            finally:
+                self.trying -= 1
                 self.trial.moved.set()
-                await self.judge(site, client, client.connack, safe and faults == self.faults)
-            client.leave()
             await asyncio.sleep(dice.uniform(0, 0.05))
+
+    async def _try(self, site: str, version: int) -> None:
+        result, safe, faults = self.result, self.reachable, self.faults
+        try:
+            client = await self.trial.connect(site, self.thief, self.name, result.clean, version)
+        except (OSError, TimeoutError):
+            return
+        self.thieves.append(client)
+        if client.connack is not None:
+            result.tries += 1
+            self.trial.moved.set()
+            await self.judge(site, client, client.connack, safe and faults == self.faults)
+        client.leave()
 
     async def judge(self, site: str, client: Client, connack: Connack, safe: bool) -> None:
         """safe: the session's broker was reachable all the time."""
@@ -381,7 +393,7 @@ class Case:
         await asyncio.sleep(dice.uniform(0, APART))
         await asyncio.to_thread(fleet.restart, HOME)
         await self.trial.linked()
-        self.reachable = True
+        await self._in_reach()
         await self._tried(self.result.tries + 5)
 
     async def start(self) -> None:
@@ -404,8 +416,22 @@ class Case:
             await asyncio.wait([coming], timeout=5)  # the other user may have been the first
             coming.cancel()
         await self.trial.linked()
-        self.reachable = True
+        await self._in_reach()
         await self._tried(self.result.tries + 5)
+
+    async def _in_reach(self) -> None:
+        """The session's broker can be asked again. What the other user got meanwhile is his own and stays (docs/roaming.md): he ends it."""
+        self.pausing = True
+        try:
+            await self.trial.until(lambda: not self.trying)
+            for site in (TO, FED):
+                client = await self.trial.connect(site, self.thief, self.name, clean=True, keep=False)
+                client.send(Disconnect())
+                await self.trial.until(partial(lambda one: not one.up, client))
+            self.reachable = True
+        finally:
+            self.pausing = False
+            self.trial.moved.set()
 
     def _is_there(self, client: Client) -> None:
         """The owner has come and must find the session."""
