@@ -88,13 +88,15 @@ def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: by
     if not shell.ordinary:
         return None
     node, custody = shell.node, shell.custody
-    asks = qos > 0 and custody is not None and custody.may_hold_back
-    sends = node.publish_one(mask, topic, qos, payload, shell.context.now)
+    asks = qos > 0 and custody is not None and custody.may_hold_back and node.single.may_ask
+    sends = node.publish_one(mask, topic, qos, payload, shell.context.now, asks)
     if sends is None:
         return None
-    order = node.single.hold_back() if asks and node.single.may_ask else 0
-    _send(shell, node.single.asking(sends, len(payload)) if order else sends)
-    if custody is not None and qos and not order:
+    _send(shell, sends)
+    if not qos:
+        return 0
+    order = node.single.hold_back() if node.keep_one() and asks else 0
+    if custody is not None and not order:
         custody.save(single=True)
     return order
 

@@ -90,4 +90,9 @@ class Entry:
 
 def size_of(run: Batch) -> int:
     """The bytes that a run counts against the bounds."""
-    return run.count * (run.length + len(run.topic) + len(run.properties) + OVERHEAD)
+    return run.count * cost_of(run.length + len(run.topic) + len(run.properties))
+
+
+def cost_of(length: int) -> int:
+    """The same for one message. length: of its topic, properties and payload."""
+    return length + OVERHEAD

@@ -170,16 +170,12 @@ class Journal:
     @property
     def changed(self) -> bool:
         """Whether something is to be written, apart from what changed about others."""
-        return bool(
-            self._windows
-            or self._destinations
-            or self._fresh
-            or self._gone
-            or self._changed
-            or self._pages
-            or self._also
-            or self._node is not None
-        )
+        return bool(self._windows or self._destinations or not self.blank)
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing is to be written but positions."""
+        return not (self._fresh or self._gone or self._changed or self._pages or self._also or self._node is not None)
 
     @property
     def alone(self) -> int:

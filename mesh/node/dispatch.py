@@ -39,7 +39,7 @@ from .paging import Pager
 from .shared_picks import Again, Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..custody.journal import Journal
     from ..view.zones import Zones
@@ -159,25 +159,25 @@ class Dispatch:
         self._enqueue(entry)
         self._core.stirred = self._core.stirred or self.wants_flush
 
-    def accept_one(self, mask: int, run: Batch, time: int) -> int:
-        """`accept` for one plain message of QoS 1 whose frames its caller sends, as each destination may have it now: its sequence.
-
-        0: nothing was done, some destination may not.
-        """
-        custody, core = self.custody, self._core
-        sequence = self._sequence + 1
-        entry = Entry(core.identity.epoch, sequence, run, mask, (), time)
-        to = custody.fits_one(mask, entry.size)
+    def ready_for_one(self, mask: int, size: int) -> Sequence[Destination]:
+        """The destinations of a set, if each may be sent one plain message of this size now; else none."""
+        to = self.custody.fits_one(mask, size)
         for d in to:
             if d.waiting or d.zone is not None or not self._may_send(d):
-                return 0
-        if not to:
-            return 0
-        self._sequence = sequence
-        custody.put(entry)
+                return ()
+        return to
+
+    def next_sequence(self) -> int:
+        """The sequence of a message that its caller sends itself, and gives to `accept_one` then."""
+        self._sequence += 1
+        return self._sequence
+
+    def accept_one(self, entry: Entry, to: Sequence[Destination]) -> None:
+        """`accept` for one plain message of QoS 1 whose frames are on their way to these destinations (`ready_for_one`)."""
+        self.custody.put(entry)
+        now = self._core.now
         for d in to:
-            d.add_one(entry, core.now)
-        return sequence
+            d.add_one(entry, now)
 
     def _enqueue(self, entry: Entry) -> None:
         now: list[Destination] = []

@@ -409,18 +409,28 @@ class Node:
             return None
         return self._origin.publish_parts(mask, run)
 
-    def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes, now: float) -> Sequence[tuple[int, bytes | bytearray]] | None:
+    def publish_one(
+        self, mask: int, topic: bytes, qos: int, payload: bytes, now: float, asks: bool = False
+    ) -> Sequence[tuple[int, bytes | bytearray]] | None:
         """`publish_parts` for one message by itself: (link, frame) of what must be sent now; None: nothing was done, go the general way.
 
-        qos: 0 or 1. Nothing else is due then, but for `records` at QoS 1.
+        qos: 0 or 1. At QoS 1 `keep_one` must follow once the frames are written, before anything else. asks: the receipt is wanted at once
+        (`SingleMessages.may_ask`).
         """
         core, changed = self._core, self.interests.changed
         if core.config.mode == "flood" or self._states.dirty or self._tree.due or core.actions or changed is None or changed:
             return None
         core.now = now
-        sends = self._origin.publish_one(mask, topic, qos, payload)
-        core.stirred = core.stirred or (qos > 0 and self._dispatch.wants_flush)
-        return sends
+        return self._origin.publish_one(mask, topic, qos, payload, asks)
+
+    def keep_one(self) -> bool:
+        """Take the message of QoS 1 whose frames `publish_one` has given into custody: its neighbour has it all the sooner.
+
+        Nothing else is due then but `records`. False: it went the general way, which has done so, and its frames do not ask.
+        """
+        direct = self._origin.keep_one()
+        self._core.stirred = self._core.stirred or self._dispatch.wants_flush
+        return direct
 
     def send_to_brokers(
         self, brokers: int, kind: str, body: bytes, now: float, must: bool = False, expiry: int | None = None, more: Sequence[bytes] = ()

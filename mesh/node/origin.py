@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ..custody.custody import Admission, size_of
+from ..custody.entry import Entry, cost_of
 from ..view.linkstate import LinkStates
 from ..wire.batch import PLAIN_REST
-from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
+from ..wire.envelope import ASKS, EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
 from ..wire.visited import width_for
 from .actions import MeshRoute, Send, Verdict
 from .core import Core
@@ -25,8 +26,9 @@ from .framing import Framer
 from .own_tree import OwnTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from ..custody.custody import Destination
     from ..view.zones import Zones
 
     Sends = list[tuple[int, bytes | bytearray]]  # (link, frame)
@@ -46,6 +48,7 @@ class Origin:
         self._dispatch = dispatch
         self.custody = dispatch.custody
         self._sequence0 = 0  # of QoS 0
+        self._unkept: tuple[int, int, bytes, bytes, int, Sequence[Destination]] | None = None  # what `keep_one` has to take
         self.keep: Callable[[Batch, int], bytes] | None = None  # retain a run's last message; who has it in custody -> its mark
 
     # ---- what is published
@@ -111,9 +114,9 @@ class Origin:
         self._publish0(run, mask, ())
         return Verdict.TAKEN
 
-    def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
+    def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes, asks: bool) -> Sends | None:
         """A message by itself, see `Node.publish_one`."""
-        sends = self._send_one(mask, topic, qos, payload)
+        sends = self._send_one(mask, topic, qos, payload, asks)
         if sends is not None or not qos:
             return sends
         core = self._core
@@ -124,8 +127,21 @@ class Origin:
         core.actions = [action for action in core.actions if not isinstance(action, Send)]  # a policy may have let others go
         return sends
 
-    def _send_one(self, mask: int, topic: bytes, qos: int, payload: bytes) -> Sends | None:
-        """A message that each destination may have now, and all links take as it is. It does all that the general way does, or nothing."""
+    def keep_one(self) -> bool:
+        """See `Node.keep_one`."""
+        if self._unkept is None:
+            return False
+        (sequence, mask, topic, payload, time, to), self._unkept = self._unkept, None
+        core = self._core
+        run = Run(topic, 1, False, [payload], received=core.now)
+        self._dispatch.accept_one(Entry(core.identity.epoch, sequence, run, mask, (), time), to)
+        return True
+
+    def _send_one(self, mask: int, topic: bytes, qos: int, payload: bytes, asks: bool) -> Sends | None:
+        """A message that each destination may have now, and all links take as it is. It does all that the general way does, or nothing.
+
+        At QoS 1 custody does not have it before `keep_one`.
+        """
         fronts = self._frames.fronts(topic, qos, mask, len(payload))
         if fronts is None:
             return None
@@ -136,13 +152,15 @@ class Origin:
         elif core.tap is not None and core.tap.wants(topic):
             return None
         else:
-            sequence = self._dispatch.accept_one(mask, Run(topic, qos, False, [payload], received=core.now), time)
-            if not sequence:
+            to = self._dispatch.ready_for_one(mask, cost_of(len(topic) + len(payload)))
+            if not to:
                 return None
+            sequence = self._dispatch.next_sequence()
+            self._unkept = sequence, mask, topic, payload, time, to
         core.counters.published += 1
         for end, _ in fronts:
             end.sent += 1
-        tail = time.to_bytes(6, "big") + PLAIN_REST + sequence.to_bytes(8, "big") + payload
+        tail = (time | ASKS << 40 if asks else time).to_bytes(6, "big") + PLAIN_REST + sequence.to_bytes(8, "big") + payload
         return [(end.id, front + tail) for end, front in fronts]
 
     def publish_flood(self, route: MeshRoute, run: Batch, local_groups: frozenset[Share] | None, keep: bool = True) -> Verdict:

@@ -378,11 +378,10 @@ class Site:
             order = 0
             if mask and len(indexes) == 1:
                 run = Run(names[0][2:], qos, False, run.payloads, received=now)
-                alone = not self.open
-                sends = node.publish_one(mask, run.topic, qos, run.payloads[0], now) if qos < 2 else None
-                asks = alone and qos == 1 and sends is not None and self.holds and self.durable and node.single.may_ask
-                order = node.single.hold_back() if asks else 0
-                taken = self._send(node.single.asking(sends, len(run.payloads[0])) if order else sends)
+                asks = not self.open and qos == 1 and self.holds and self.durable and node.single.may_ask
+                taken = qos < 2 and self._send(node.publish_one(mask, run.topic, qos, run.payloads[0], now, asks))
+                if taken and qos and node.keep_one() and asks:
+                    order = node.single.hold_back()
             else:
                 taken = bool(mask) and node.publish_parts(mask, run, now) is Verdict.TAKEN
             if taken:

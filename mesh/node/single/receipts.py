@@ -19,21 +19,14 @@ It does not know how the shell sends, nor what it holds back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....mqtt.errors import PeerError
 from ...wire.control import PREFIX, Receipt, decode, encode
-from ...wire.envelope import ASKS
-from ...wire.visited import numbers
 from ..actions import Deliver
 from ..core import Core
 from ..dispatch import Dispatch
 from ..own_tree import OwnTree
 from ..relay import Relay
-from .frames import TAIL, Taken
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from .frames import Taken
 
 TOPIC = PREFIX + b"receipts"
 HEAD = len(TOPIC).to_bytes(2, "big") + TOPIC + b"\0"  # of the packet, behind its length of one byte
@@ -53,33 +46,16 @@ class SingleMessages:
 
     @property
     def may_ask(self) -> bool:
-        """Whether receipts at once may be asked for the newest message in custody: it goes to each destination now, and all brokers of the
-        tree know the question, those too that pass it on and read the publish time."""
-        custody = self._dispatch.custody
-        newest = next(reversed(custody.entries.values()), None)
-        if newest is None or not self._understood():
-            return False
-        for number in numbers(newest.open):
-            flight = custody.destinations[number].flight
-            if not flight or flight[-1][0] is not newest:
-                return False
-        return True
+        """Whether the receipt of the next message may be asked for at once: nothing else is to be written, and all brokers of the tree know
+        the question, those too that pass it on and read the publish time."""
+        journal = self._core.journal
+        return journal is not None and journal.blank and self._understood()
 
     def _understood(self) -> bool:
         tree, lives = self._tree, self._core.lives
         if self._answered != tree.number and all(lives.gives_receipts(n, one.uuid, one.epoch) for n, one in tree.shape.items()):
             self._answered = tree.number
         return self._answered == tree.number
-
-    @staticmethod
-    def asking(sends: Sequence[tuple[int, bytes | bytearray]], payload: int) -> list[tuple[int, bytes | bytearray]]:
-        """What `Node.publish_one` has given, if `may_ask`: the same frames, asking for the receipt. payload: its length."""
-        found: list[tuple[int, bytes | bytearray]] = []
-        for link, frame in sends:
-            asks = bytearray(frame)
-            asks[-payload - TAIL] |= ASKS
-            found.append((link, asks))
-        return found
 
     def hold_back(self) -> int:
         """Nobody but its publisher waits for the next `Node.records`, which are of one message and of positions: the order of that message;

@@ -76,6 +76,7 @@ def publish_lone(net: Net, count: int) -> int:
         assert sends is not None
         for link, frame in sends:
             net._do(1, Send(link, bytes(frame), False))
+        node.keep_one()
         net.save(1)
         if node.stirred:
             asked += 1
@@ -150,6 +151,7 @@ def test_what_goes_for_a_message_of_the_direct_lane_is_told() -> None:
     route = node.route(b"a")
     assert route is not None
     assert node.publish_one(route.mask, b"a", 1, b"050", net.now)
+    assert not node.keep_one()
     assert [one for one in node.take() if isinstance(one, GivenUp | Returned)]
 
 

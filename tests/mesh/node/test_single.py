@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.framing import Framer
-from mqmesh.mesh.node.single.frames import Taken
-from mqmesh.mesh.node.single.receipts import SingleMessages
+from mqmesh.mesh.node.single.frames import TAIL, Taken
 from mqmesh.mesh.wire.control import Receipt, decode, encode
+from mqmesh.mesh.wire.envelope import ASKS
 from mqmesh.mesh.wire.identity import CAPABILITIES, RECEIPTS
 from mqmesh.mqtt.errors import PeerError
 from support.examples import examples
@@ -44,12 +44,19 @@ def bring(net: Net, payload: bytes, asks: bool = False) -> Taken:
             net._do(number, action)
         [data] = net.flying.pop((number, link))
         if number == 1 and asks:
-            [(_, data)] = SingleMessages.asking([(link, data)], len(payload))
+            data = asking(data, payload)
         taken = net.nodes[number + 1].receive_one(link, bytes(data), net.now)
         assert taken is not None
         for out, frame in taken.sends():
             net._do(number + 1, Send(out, frame, False))
     return taken
+
+
+def asking(frame: bytes, payload: bytes) -> bytes:
+    """The same frame, asking for its receipt at once."""
+    asks = bytearray(frame)
+    asks[-len(payload) - TAIL] |= ASKS
+    return bytes(asks)
 
 
 def hand_on(net: Net, taken: Taken) -> int:
@@ -62,7 +69,6 @@ def hand_on(net: Net, taken: Taken) -> int:
 def test_a_receipt_goes_up_by_itself() -> None:
     net = chain()
     taken = bring(net, b"1", asks=True)
-    assert net.nodes[1].single.may_ask
     stirred = net.nodes[3].stirred
     sends = [net.nodes[3].single.given(taken, net.now)]
     assert net.nodes[3].stirred is stirred
@@ -137,8 +143,9 @@ def test_an_origin_that_does_not_ask_gets_receipts_together() -> None:
 @pytest.mark.parametrize("older", [1, 2, 3])
 def test_nobody_is_asked_in_a_tree_with_a_broker_of_the_last_release(older: int) -> None:
     net = chain(lacks=older)
-    taken = bring(net, b"1")
+    net.save(1)
     assert net.nodes[1].single.may_ask is (older == 1)
+    taken = bring(net, b"1")
     assert net.nodes[3].single.given(taken, net.now) is None
 
 
@@ -165,9 +172,11 @@ def test_a_single_message_goes_as_the_general_way_sends_it(monkeypatch: pytest.M
         if not direct:
             monkeypatch.setattr(Framer, "fronts", lambda *_: None)
         with mock.patch.object(Framer, "send", autospec=True, side_effect=Framer.send) as general:
-            sends = [node.publish_one(route.mask, b"t", 1, payload, net.now) for payload in (b"1", b"", b"x" * 300)]
+            sends = []
+            for payload in (b"1", b"", b"x" * 300):
+                sends.append(node.publish_one(route.mask, b"t", 1, payload, net.now))
+                assert node.keep_one() is direct
         assert general.call_count == (0 if direct else 3)
-        assert node.single.may_ask
         destinations = [(d.number, d.reached, d.sent, d.flight_bytes, d.moved) for d in node._dispatch.custody.destinations.values()]
         records = node.records()
         assert records is not None
@@ -188,9 +197,9 @@ def test_a_message_that_one_of_its_destinations_may_not_have_yet_goes_the_genera
         sends = net.nodes[1].publish_one(route.mask, b"t", 1, payload, net.now)
         assert sends is not None
         sent += sends
+        assert net.nodes[1].keep_one() is (payload == b"1")
     assert [link for link, _ in sent] == [1, 1]
     assert [len(net.nodes[1]._dispatch.custody.destinations[number].flight) for number in (2, 3)] == [2, 1]
-    assert not net.nodes[1].single.may_ask
     net.hold = False
     for link, frame in sent:
         net.nodes[2].receive(link, bytes(frame), net.now)
@@ -208,10 +217,10 @@ def test_a_frame_that_asks_is_the_same_but_for_the_question(length: int) -> None
         assert route.mask
         while node.take():
             pass
-        sends = node.publish_one(route.mask, b"t", 1, b"x" * length, now)
+        sends = node.publish_one(route.mask, b"t", 1, b"x" * length, now, asks)
         assert sends is not None
-        assert node.single.may_ask
-        [(link, frame)] = node.single.asking(sends, length) if asks else sends
+        assert node.keep_one()
+        [(link, frame)] = sends
         taken = net.nodes[2].receive_one(link, bytes(frame), now)
         assert taken is not None
         assert taken.asks is asks
@@ -229,9 +238,10 @@ def test_the_general_way_reads_the_publish_time_of_a_message_that_asks() -> None
     route = net.nodes[1].route(b"t")
     assert route is not None
     assert route.mask
-    sends = net.nodes[1].publish_one(route.mask, b"t", 1, b"x", net.now)
+    sends = net.nodes[1].publish_one(route.mask, b"t", 1, b"x", net.now, asks=True)
     assert sends is not None
-    [(link, frame)] = net.nodes[1].single.asking(sends, 1)
+    assert net.nodes[1].keep_one()
+    [(link, frame)] = sends
     net.nodes[2].receive(link, bytes(frame), net.now)
     for action in net.nodes[2].take():
         if isinstance(action, Send):
@@ -240,13 +250,33 @@ def test_the_general_way_reads_the_publish_time_of_a_message_that_asks() -> None
     assert delivery.published == net.nodes[1]._core.wall_ms()
 
 
-def test_a_message_that_waits_is_not_on_its_way_to_all() -> None:
+def test_a_message_that_waits_asks_for_nothing_and_is_in_custody_already() -> None:
     net = chain()
-    net.cut(2)
-    net.settle()
-    net.publish(1, "t", payloads=[b"1"])
-    net.settle()
-    assert not net.nodes[1].single.may_ask
+    node, route = net.nodes[1], net.nodes[1].route(b"t")
+    assert route is not None
+    node._dispatch.custody.destinations[3].credit_bytes = 0
+    [(_, frame)] = node.publish_one(route.mask, b"t", 1, b"1", net.now, asks=True) or []
+    assert frame == asking(bytes(frame), b"1")
+    assert node.keep_one()
+    assert node.publish_one(route.mask, b"t", 1, b"2", net.now, asks=True) == []
+    assert node.custody()[0] == 2
+    assert not node.keep_one()
+    assert node.custody()[0] == 2
+
+
+def test_receipts_are_asked_for_while_nothing_else_is_to_be_written() -> None:
+    net = chain()
+    node, route = net.nodes[1], net.nodes[1].route(b"t")
+    assert route is not None
+    net.save(1)
+    assert node.single.may_ask
+    assert node.publish_one(route.mask, b"t", 1, b"1", net.now)
+    assert node.custody()[0] == 0, "its frames go first"
+    assert node.keep_one()
+    assert node.custody()[0] == 1
+    assert node.single.hold_back()
+    assert not node.single.may_ask
+    assert not node.keep_one(), "once only"
 
 
 def test_a_destination_goes_on_after_what_it_has_forgotten() -> None:

@@ -64,6 +64,7 @@ class TwoNodes(RuleBasedStateMachine):
         for link, frame in sends:
             self.net._do(1, Send(link, bytes(frame), False))
         if qos:
+            node.keep_one()
             self.taken.append(payload)
         self.quiet(node)
         self.net.save(1)
