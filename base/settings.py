@@ -246,7 +246,7 @@ def read(path: str | Path) -> Section:
     """The table of a whole file. Raises ConfigError when it cannot be read or is not TOML."""
     file = str(path)
     try:
-        return Section(file, tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return Section(file, tomllib.loads(Path(path).read_text(encoding="utf-8-sig")))
     except OSError as error:
         text = f"cannot be read: {error.strerror or error}"
     except UnicodeDecodeError:

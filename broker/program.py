@@ -19,6 +19,7 @@ from .. import __version__
 from ..base.address import is_loopback, parse_address
 from ..base.interchange import INBOX
 from ..base.process.collector import Collector
+from ..base.process.descriptors import raise_file_limit
 from ..base.process.memory import keep_freed_memory
 from ..base.process.service_manager import READY, STOPPING, tell
 from ..base.settings import ConfigError
@@ -28,6 +29,7 @@ from ..store.base import CHECKED_SIZE
 from ..store.locations import path_of, store_at
 from ..store.salvage import salvage
 from .auth.service import AuthError
+from .client.admission import FEW, connections_by_files
 from .config import BrokerConfig, Limits
 from .management.errors import Refused
 from .mesh.management import Renewed
@@ -268,6 +270,10 @@ def say_started(broker: Broker) -> None:
     text = "event=started version=%s name=%s number=%d mesh=%s listeners=%s store=%s users=%s"
     log.info(text, __version__, config.name, config.number, mesh, ",".join(broker.addresses), store.rpartition("@")[2], users)
     reached = [at for one, at in zip(config.listen, broker.addresses, strict=True) if _for_strangers(config, one) and _admits(config, one)]
+    possible = connections_by_files()
+    if possible < (FEW if config.limits.connections is None else config.limits.connections):
+        why = f"the process may have {possible} connections open; raise its limit of open files (ulimit -n, LimitNOFILE=)"
+        log.warning("event=few-descriptors connections=%d text=%s", possible, why)
     if users == "open-to-all" and reached and (config.worker is None or config.worker.first):
         why = "everybody who reaches these addresses may publish and subscribe: add [access] with users, see docs/security.md"
         log.warning("event=open-to-all listeners=%s text=%s", ",".join(reached), why)
@@ -311,6 +317,7 @@ def run(
             report(broker)
 
     keep_freed_memory()
+    raise_file_limit()
     try:
         if os.environ.get("MQMESH_LOOP") == "asyncio":
             raise ImportError

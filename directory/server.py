@@ -24,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..base.http.guard import guarded
+from ..base.process.descriptors import raise_file_limit
 from ..base.refusals import source_of
 from . import feed as feed_module
 from . import services
@@ -202,6 +203,7 @@ class _Server(uvicorn.Server):
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """In the faster event loop, where it is installed."""
+    raise_file_limit()
     try:
         import uvloop
     except ImportError:

@@ -69,7 +69,7 @@ def load(path: Path) -> dict[str, str]:
     """name -> hash. Raises PasswordError with file and line, and OSError."""
     found: dict[str, str] = {}
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise PasswordError(f"{path} is no UTF-8 text") from None
     for number, line in enumerate(text.splitlines(), 1):
@@ -96,7 +96,7 @@ def change(path: Path, name: str, password: bytes | None) -> bool:
     The file is replaced whole, readable for its owner alone if it is new. Raises PasswordError and OSError.
     """
     check_name(name)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8-sig").splitlines() if path.exists() else []
     if path.exists():
         load(path)
     kept = [line for line in lines if line.startswith("#") or line.partition(":")[0] != name]

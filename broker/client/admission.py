@@ -36,6 +36,7 @@ log = logging.getLogger("mqmesh.broker")
 
 FILES = 128  # descriptors that the broker needs for itself: its store, links that are up, 64 connections of its HTTP face
 SPARE = 1000  # connections beyond the limit, to be refused or for links, at most...
+FEW = 100  # connections; who has descriptors for fewer has hardly meant it
 PART = 10  # ...and at most this part of the limit
 FULL = "this broker has as many clients as it takes (limits.connections)"
 CLOSED = "there are as many connections as this broker takes (limits.connections)"

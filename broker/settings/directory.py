@@ -73,7 +73,7 @@ class DirectorySettings:
         """Of the account. Raises OSError, KeyError, ValueError (one line) when there is none."""
         if self.secret_file is None:
             return os.environ[SECRET_VARIABLE]
-        lines = self.secret_file.read_text(encoding="utf-8").splitlines()
+        lines = self.secret_file.read_text(encoding="utf-8-sig").splitlines()
         if not lines or not lines[0].strip():
             raise ValueError("write the secret into the first line of the file")
         return lines[0].strip()

@@ -18,7 +18,7 @@ def read_table(file: Path) -> dict[str, Any]:
         table: Any = dict(read(file).table)
     else:
         try:
-            table = json.loads(file.read_text(encoding="utf-8"))
+            table = json.loads(file.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise ConfigError(str(file), "", MISSING, f"cannot be read: {error.strerror or error}") from None
         except (ValueError, RecursionError) as error:

@@ -128,7 +128,7 @@ def _rules_of(file: Path) -> Any:
         if file.suffix == ".toml":
             found: Any = read(file).table.get("rules")
         else:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = json.loads(file.read_text(encoding="utf-8-sig"))
             found = found.get("rules") if isinstance(found, dict) else found
         read_script(found)
     except (ConfigError, Refusal) as error:

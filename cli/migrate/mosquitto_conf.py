@@ -134,7 +134,7 @@ def _order(path: Path) -> list[tuple[str, bool]]:
 def read_text(path: Path) -> str:
     """The text of a file. Raises MigrateError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise MigrateError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:

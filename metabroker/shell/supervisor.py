@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ...base.backoff import Backoff
+from ...base.process.descriptors import raise_file_limit
 from ...base.process.memory import keep_freed_memory
 from ...store.base import StoreError
 from ..policy import Policy
@@ -104,6 +105,7 @@ def run(
             await supervisor.run()
 
     keep_freed_memory()
+    raise_file_limit()
     try:
         import uvloop
     except ImportError:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.base.settings import ConfigError, parse_size
+from mqmesh.broker.auth import passwords
 from mqmesh.broker.config import UNASSIGNED, BrokerConfig, Limits, MetabrokerSettings, load, parse
 
 KEY = "0123456789abcdef"
@@ -261,6 +262,18 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, text: 
     with pytest.raises(ConfigError) as raised:
         load(file)
     assert str(raised.value).startswith(f"{file}: {text}")
+
+
+def test_a_file_of_an_editor_that_marks_utf_8(tmp_path: Path) -> None:
+    """With a byte order mark in front, as some editors on Windows write it."""
+    file, users = tmp_path / "x.toml", tmp_path / "users"
+    file.write_text('name = "lyon"\r\n', encoding="utf-8-sig")
+    assert load(file).name == "lyon"
+    passwords.change(users, "alice", b"pw")
+    users.write_text(users.read_text(), encoding="utf-8-sig")
+    assert list(passwords.load(users)) == ["alice"]
+    passwords.change(users, "bob", b"pw")
+    assert list(passwords.load(users)) == ["alice", "bob"]
 
 
 def test_origins_in_their_usual_form() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mqmesh import __version__
@@ -19,10 +22,10 @@ MESH = '[mesh]\nname = "m"\nkey = "sixteen bytes or more"\n'
 class Logged:
     """A broker with a file of its own; its log is read while it runs."""
 
-    def __init__(self, folder: Path, name: str, text: str, listen: str = "mqtt://127.0.0.1:0") -> None:
+    def __init__(self, folder: Path, name: str, text: str, listen: str = "mqtt://127.0.0.1:0", **options: Any) -> None:
         self.file, self.log = folder / f"{name}.toml", folder / f"{name}.log"
         self.file.write_text(f'name = "{name}"\nlisten = ["{listen}"]\n{text}')
-        self.process: subprocess.Popen[str] = start("broker", "--config", self.file, stderr=self.log)
+        self.process: subprocess.Popen[str] = start("broker", "--config", self.file, stderr=self.log, **options)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().split()[1]
 
@@ -47,6 +50,30 @@ def test_one_line_at_the_start_and_one_at_the_end(tmp_path: Path) -> None:
     assert all(word in started for word in words), started
     assert len(broker.lines("level=info", "event=stopped name=lyon")) == 1
     assert not broker.lines("level=warning")  # strangers do not reach it
+
+
+def may_open(soft: int, hard: int) -> Callable[[], None]:
+    """Limits of open files for a process that begins."""
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "text", "says"),
+    [
+        (64, 1024, "", None),
+        (64, 200, "", "connections=65"),
+        (64, 1024, "[limits]\nconnections = 5000\n", "connections=814"),
+    ],
+)
+def test_a_broker_opens_as_many_files_as_it_may_and_says_when_these_are_few(
+    tmp_path: Path, soft: int, hard: int, text: str, says: str | None
+) -> None:
+    broker = Logged(tmp_path, "lyon", text, preexec_fn=may_open(soft, hard))
+    assert resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    broker.end()
+    warned = broker.lines("event=few-descriptors")
+    assert len(warned) == (says is not None)
+    assert says is None or says in warned[0]
 
 
 @pytest.mark.parametrize(
