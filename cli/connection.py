@@ -222,6 +222,8 @@ class Connection:
         def call(*arguments: Any) -> None:
             try:
                 callback(*arguments)
+            except OSError as error:  # of a file, as stdout on a full disk
+                self.fail(error.strerror or str(error))
             except Exception as error:
                 self.fail(f"internal error: {error!r}")
                 raise

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.brokers import RunningBroker
-from support.command import run, start
+from support.command import MQMESH, run, start
 from support.paho_client import Paho
 from support.services import PATIENCE, free_port
 
@@ -124,6 +124,14 @@ def test_a_stopped_sub_ends_with_status_0_and_leaves_no_will(broker: RunningBrok
     process.communicate()
     found = sub(broker, "-t", f"{name}/will", "-t", "$SYS/broker/version", "-C", 1, "-v").stdout
     assert found.startswith(b"$SYS"), found  # retained messages come in the order of the filters
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_sub_that_cannot_write_says_so_in_one_line(broker: RunningBroker) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [*MQMESH, "sub", "-h", broker.url, "-t", "$SYS/broker/version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (1, "mqmesh: sub: No space left on device\n")
 
 
 @pytest.mark.parametrize(
