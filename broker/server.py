@@ -534,8 +534,7 @@ class Broker:
         self._look_at_clock()
         self._looks = not self._looks
         if self._looks:  # each connection is looked at once a second, in one way in a tick and in the other in the next one
-            for connection in list(self.site.connections):
-                connection.check(now)
+            self.site.look_at_connections()
         else:
             self.site.backpressure.check(self.site.connections)
         self.site.guard.tick(now, self.site.connections)

@@ -56,6 +56,7 @@ class ClientConnection(Connection, Protocol):
     handed_over: bool
     inside: bool
     largest: int
+    lost_by: Exception | None
     tally: dict[str, int] | None
     via: int
     last_received: float
@@ -148,6 +149,7 @@ class Site:
 
     __slots__ = (
         "_in_process",
+        "_looking",
         "admission",
         "all_lost",
         "attachments",
@@ -204,6 +206,7 @@ class Site:
         self.within: ClientConnection | None = None
         self.direct: DirectLane | None = None
         self._in_process: InProcessPair | None = None
+        self._looking = False
         self.all_lost = asyncio.Event()
         self.all_lost.set()
 
@@ -236,7 +239,7 @@ class Site:
         if not self.connections:
             self.all_lost.set()
 
-    def dismiss(self, connection: ClientConnection, error: Exception | None) -> None:
+    def dismiss(self, connection: ClientConnection) -> None:
         """A connection is closed, from this side or the other: its session goes on without it or ends."""
         session = connection.session
         if session is None:
@@ -246,7 +249,7 @@ class Site:
             quoted(connection.client_id),
             connection.address,
             connection.clean_end,
-            error or "-",
+            connection.lost_by or "-",
         )
         self.context.refresh()
         if not connection.inside:
@@ -256,6 +259,21 @@ class Site:
             if self.queues is not None:
                 self.queues.left(session)
             self.sessions.leave(session, connection.clean_end)
+
+    def look_at_connections(self) -> None:
+        """Look at each connection (`ClientConnection.check`), in turns: very many may be silent at once. Not before all were looked at."""
+        if not self._looking:
+            self._looking = True
+            turns = self.context.turns
+            turns.run(turns.broker, self._looks(), "work=connections")
+
+    def _looks(self) -> Iterator[None]:
+        try:
+            for connection in list(self.connections):
+                connection.check(self.context.loop.time())
+                yield
+        finally:
+            self._looking = False
 
     # A client in this process
 

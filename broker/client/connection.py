@@ -33,6 +33,7 @@ from ..ports import HELD
 from ..publish.accept import publish_withheld
 from ..publish.direct import LARGEST, NOT_TAKEN, WRITES, take_single
 from ..publish.parse import parse
+from ..transport.lost import LOST
 from . import connect as handshake
 from . import packets as handlers
 from .sending import Outgoing
@@ -74,7 +75,8 @@ class Connection(Outgoing, asyncio.Protocol):
     inside: it is the metabroker's that runs in this process, and needs no password.
     largest: bytes of the largest packet that is taken from it, `limits.max_packet_size`; of the metabroker inside any is taken.
     share: of its address in the loop's time. waits: what came, or what it caused, waits for a turn. ending: the peer has ended its stream
-    meanwhile. steps: the rest of what one packet caused; what came behind it waits.
+    meanwhile, or is gone. lost_by: the error that ended the connection, None: there was none. steps: the rest of what one packet caused;
+    what came behind it waits.
     room: what `release` was called with while it waited for a turn; None: it was not.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
@@ -104,6 +106,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "largest",
         "last_received",
         "listener",
+        "lost_by",
         "mqisdp",
         "named",
         "need",
@@ -170,6 +173,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.steps: Iterator[object] | None = None
         self.waits = False
         self.ending = False
+        self.lost_by: Exception | None = None
         self.stuck_since = 0.0
         self.unsent_before = 0
 
@@ -218,21 +222,30 @@ class Connection(Outgoing, asyncio.Protocol):
         self._look_at_pace()
 
     def eof_received(self) -> bool:
-        if self.waits:
-            self.ending = True
-            return True
-        self.close()
-        self.context.flush()
-        return False
+        self._end()
+        return not self.closing
 
     def connection_lost(self, error: Exception | None) -> None:
         self.site.lost(self)
-        if self.waits and self.ending and not self.closing:
-            return  # what came before the end has its turn first
         if not self.closing:
-            self.closing = True
-            self.site.dismiss(self, error)
+            self.lost_by, self.transport = error, LOST
+            self._end()
+
+    def _end(self) -> None:
+        """The peer is gone. What that means for its session is work: where many go at once, each has its turn, behind what came before."""
+        turns = self.context.turns
+        if self.waits:
+            self.ending = True
+        elif self.held or self.session is None or self.inside:
+            self.close()
             self.context.flush()
+        elif turns.enter(self.share):
+            self.close()
+            self.context.flush()
+            turns.leave(self.share, self)
+        else:
+            self.ending = True
+            self.wait_for_turn()
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -627,7 +640,7 @@ class Connection(Outgoing, asyncio.Protocol):
             self.transport.abort()
         else:
             self.transport.close()
-        self.site.dismiss(self, None)
+        self.site.dismiss(self)
 
     def leave(self) -> None:
         """Its client has said goodbye: close once what that means for the session is kept, so that the end of the connection says so."""
@@ -638,5 +651,5 @@ class Connection(Outgoing, asyncio.Protocol):
         self.flush()
         self.closing = True
         self.closed_at = self.context.loop.time()
-        self.site.dismiss(self, None)
+        self.site.dismiss(self)
         persistence.when(persistence.mark(), self.transport.close)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 AT_ONCE = 32  # subscriptions of a session that ends that are removed at once; more are removed in turns
+LATE = 512  # wills that found no room that are tried again at once
 MESH_WAIT = 5.0  # seconds that wills found at the start wait for another broker of the mesh
 
 
@@ -146,20 +147,15 @@ class Sessions:
         loop = self._context.loop
         self._wait_for_mesh()
         if session.will is not None and will_in is not None:
-            session.will.timer = loop.call_later(max(0.0, will_in), self._once_joined, partial(self._delayed, session, session.will))
+            session.will.timer = loop.call_later(max(0.0, will_in), self._once_joined, partial(self._will_due, session, session.will))
         if ends_in is not None:
             session.ends_at = loop.time() + ends_in
-            expire = partial(self._expire_found, session, session.ends_at)
-            session.timer = loop.call_later(max(0.0, ends_in), self._once_joined, expire)
+            session.timer = loop.call_later(max(0.0, ends_in), self._once_joined, partial(self._end_due, session, session.ends_at))
 
     def add_late(self, will: Run, key: bytes) -> None:
         """A will that the store kept since there was no room for it. key: of its row."""
         self._wait_for_mesh()
         self._put_off(will, key)
-
-    def _expire_found(self, session: Session, ends_at: float) -> None:
-        if session.ends_at == ends_at:  # its client has not come and gone again meanwhile
-            self._expire(session)
 
     def _wait_for_mesh(self) -> None:
         if self._joined and self.in_mesh:
@@ -196,7 +192,7 @@ class Sessions:
         session.left(delay)
         if will is not None and delay is not None:
             if delay > 0:
-                will.timer = self._context.loop.call_later(delay, self._delayed, session, will)
+                will.timer = self._context.loop.call_later(delay, self._will_due, session, will)
             else:
                 self._fire(session)
         for group in self._router.shares_of(session):
@@ -207,21 +203,31 @@ class Sessions:
             self.end(session)
             return
         self._tell_closed(session, kept=True)
+        self._begin_expiry(session)
+
+    def _begin_expiry(self, session: Session) -> None:
         if session.expiry is not None:
-            session.ends_at = self._context.loop.time() + session.expiry
-            session.timer = self._context.loop.call_later(session.expiry, self._expire, session)
+            ends_at = session.ends_at = self._context.loop.time() + session.expiry
+            session.timer = self._context.loop.call_later(session.expiry, self._end_due, session, ends_at)
 
     def _over(self, session: Session) -> bool:
         return session.connection is None and session.ends_at is not None and self._context.loop.time() >= session.ends_at
 
-    def _expire(self, session: Session) -> None:
-        session.timer = None
-        if session.connection is None and session.ends_at is not None:
+    def _in_turn(self, session: Session, what: Callable[[], object]) -> None:
+        """Do what a timer of a session asks for. Those of very many may ask at one moment, so each has a turn."""
+        turns = self._context.turns
+        turns.run(turns.broker, (what() for _ in range(1)), f"client={quoted(session.client_id)} work=session-timer")
+
+    def _end_due(self, session: Session, ends_at: float) -> None:
+        self._in_turn(session, partial(self._expire, session, ends_at))
+
+    def _expire(self, session: Session, ends_at: float) -> None:
+        if session.connection is None and session.ends_at == ends_at:  # its client has not come, nor gone again, meanwhile
+            session.timer = None
             self._context.refresh()
             self._context.counters.clients_expired += 1
             log.info("event=session-expired client=%s", quoted(session.client_id))
             self.end(session)
-            self._context.flush()
 
     def end(self, session: Session) -> None:
         """Forget a session: its will goes out, its subscriptions go, what it had of shared subscriptions goes to other members."""
@@ -298,9 +304,7 @@ class Sessions:
         """A session that was made without a connection: its expiry begins."""
         session.left(None)
         self._stop_timer(session)
-        if session.expiry is not None:
-            session.ends_at = self._context.loop.time() + session.expiry
-            session.timer = self._context.loop.call_later(session.expiry, self._expire, session)
+        self._begin_expiry(session)
 
     def _stop_timer(self, session: Session) -> None:
         session.ends_at = None
@@ -319,11 +323,13 @@ class Sessions:
 
     # Wills
 
+    def _will_due(self, session: Session, will: Will) -> None:
+        self._in_turn(session, partial(self._delayed, session, will))
+
     def _delayed(self, session: Session, will: Will) -> None:
         if session.will is will:
             self._context.refresh()
             self._fire(session)
-            self._context.flush()
 
     def _fire(self, session: Session) -> None:
         """Publish the session's will (MQTT-3.1.2-8)."""
@@ -375,10 +381,10 @@ class Sessions:
         return self._accept(run, route, account)
 
     def publish_late_wills(self) -> None:
-        """Those that found no room, once more."""
+        """Those that found no room, once more: some of them, if they are many."""
         if not self._joined:
             return
-        late, self._late = self._late, []
+        late, self._late = self._late[:LATE], self._late[LATE:]
         for run, key in late:
             self._context.ledger.own.charge(WILLS, -_weight(run))
             if not self._publish_will(run):

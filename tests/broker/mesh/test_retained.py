@@ -243,6 +243,7 @@ async def test_a_will_found_at_the_start_waits_for_the_mesh_and_reaches_it_once(
             await linked(site, other)
             assert kept(site) == kept(other) == {b"will/x": b"gone"}
             assert site.broker.site.sessions.get("mortal").will is None
+            await until(lambda: not site.broker.site.persistence.writer.bytes_pending)
             store = crashed(store)
         async with Site(mesh=(1, settings(other)), store=store) as site:
             await linked(site, other)
