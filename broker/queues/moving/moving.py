@@ -265,6 +265,7 @@ class Moving:
                 if (one.to, block.first) not in places:
                     self.give_up(f"messages of queue {one.queue.name!r} from {block.first} on cannot be read: withdraw them")
                     return
+        source.bodies.forget_served()
         for one in self._arriving:
             moved = one.queue.freed
             for block in (*one.queue.blocks.values(), *one.queue.kept.values()):
