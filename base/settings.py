@@ -228,8 +228,9 @@ class Section:
 
     def only(self, known: Sequence[str]) -> None:
         """Complain about the first key that is not known."""
+        names = frozenset(known)
         for key in self.table:
-            if key not in known:
+            if key not in names:
                 near = guess(key, known)
                 text = f"unknown key{near}" if near else f"unknown key; known: {', '.join(known)}"
                 secret = SECRET in near or "password" in key

@@ -538,7 +538,9 @@ class Broker:
         else:
             self.site.backpressure.check(self.site.connections)
         self.site.guard.tick(now, self.site.connections)
-        self.site.retained.sweep(now)
+        if self.site.retained.due(now):
+            turns = self.context.turns
+            turns.run(turns.broker, self.site.retained.sweep(now), "work=retained-expiry")
         self.site.sessions.publish_late_wills()
         self.site.router.look_at_groups()
         if self.site.persistence is not None:

@@ -107,13 +107,14 @@ class QueueSettings:
             settings.rules[name], settings.subscribers[name] = queue_of(one, name)
             if checks is not None:
                 settings.checks[name] = checks
+        homes = _homes_of_stores(settings.rules)
         for name, rules in settings.rules.items():
             if (text := wrong_dead_letters(settings.rules, name)) is not None:
                 raise section.section(name).error("dead_letters", text)
             if name in settings.checks and not rules.dead_letters:
                 text = "name a queue for messages that fail the checks and cannot be refused any more: those of other sites, and wills"
                 raise section.section(name).error("dead_letters", text)
-            if (text := _wrong_homes(settings.rules, name, site)) is not None:
+            if (text := _wrong_homes(rules, homes[rules.store], site)) is not None:
                 raise section.section(name).error("homes", text)
         settings.shared = {name: rules for name, rules in settings.rules.items() if rules.homes}
         for name in settings.shared:
@@ -141,10 +142,17 @@ def wrong_dead_letters(rules: dict[str, Rules], name: str) -> str | None:
     return None
 
 
-def _wrong_homes(every: dict[str, Rules], name: str, site: str) -> str | None:
-    """Why a queue cannot have the homes that it names; None: it can."""
-    rules = every[name]
-    if any(one.store == rules.store and set(one.homes) != set(rules.homes) for one in every.values()):
+def _homes_of_stores(every: dict[str, Rules]) -> dict[str, set[frozenset[str]]]:
+    """For each store, the homes that its queues name."""
+    found: dict[str, set[frozenset[str]]] = {}
+    for rules in every.values():
+        found.setdefault(rules.store, set()).add(frozenset(rules.homes))
+    return found
+
+
+def _wrong_homes(rules: Rules, named: set[frozenset[str]], site: str) -> str | None:
+    """Why a queue cannot have the homes that it names; None: it can. named: by the queues of its store."""
+    if len(named) > 1:
         return "all queues of a store have the same homes: give this one another store, such as another ?schema="
     if not rules.homes:
         return None

@@ -199,15 +199,19 @@ class Retained:
         """All of them."""
         return [kept.run() for topic in self._tree if (kept := self._tree.get(topic)) is not None]
 
-    def sweep(self, now: float) -> None:
-        """Forget what has expired."""
-        ends = self._ends
-        while ends and ends[0][0] < now:
-            _, topic = heapq.heappop(ends)
+    def due(self, now: float) -> bool:
+        """Whether something may have expired."""
+        return bool(self._ends) and self._ends[0][0] < now
+
+    def sweep(self, now: float) -> Iterator[None]:
+        """Forget what has expired, one by one: very many may expire at one moment. They may change meanwhile."""
+        while self.due(now):
+            _, topic = heapq.heappop(self._ends)
             kept = self._tree.get(topic)
             if kept is not None and kept.expired(now):
                 self.expired += 1
                 self._forget(kept)
+            yield
 
     def _keep(self, run: Batch, old: Kept | None, payer: Account | None) -> Kept:
         """Keep a run's last message in place of the old one, and charge it to who has published it."""

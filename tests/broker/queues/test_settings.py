@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +93,26 @@ def test_what_is_wrong_is_told_in_one_line(table: dict[str, Any], key: str, text
 def test_queues_need_a_place() -> None:
     with pytest.raises(ConfigError, match="queues need a place on the disk"):
         parse({"queues": {"orders": {}}})
+
+
+def test_reading_very_many_queues_takes_each_as_long_as_reading_few() -> None:
+    """A running broker reads its file again, and nobody waits for what grows with the square: steps are counted, not time."""
+
+    def steps(queues: int) -> int:
+        counted: Counter[str] = Counter()
+
+        def count(frame: Any, event: str, argument: Any) -> Any:
+            counted[event] += 1
+            return count
+
+        tables = {f"q{number}": {} for number in range(queues)}
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            parse({"data": "/tmp/porto", "queues": tables})
+        finally:
+            sys.settrace(before)
+        return counted["line"]
+
+    steps(10)
+    assert steps(400) < 2.2 * steps(200)

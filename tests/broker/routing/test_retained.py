@@ -267,7 +267,7 @@ def test_the_account_is_exact():
     retained.store(run(b"a", b"1", 10))
     retained.store(run(b"b", b"1"))
     assert ledger.held[RETAINED] == 2 * OVERHEAD + 4
-    retained.sweep(11)
+    assert list(retained.sweep(11)) == [None]
     retained.store(run(b"b", b""))
     assert (ledger.total, len(retained)) == (0, 0)
 
@@ -277,8 +277,23 @@ def test_replacing_over_and_over_does_not_pile_up():
     for n in range(10_000):
         retained.store(Run(b"t", 0, True, [b"x"], b"", 60, float(n)))
     assert len(retained._ends) < 2000
-    retained.sweep(10_000 + 61)
+    for _ in retained.sweep(10_000 + 61):
+        pass
     assert len(retained) == 0
+
+
+def test_what_expires_at_one_moment_goes_one_by_one():
+    retained = Retained(Ledger(10**9))
+    for number in range(100):
+        retained.store(Run(b"t/%d" % number, 0, True, [b"x"], b"", 60, 0.0))
+    assert not retained.due(60)
+    assert retained.due(61)
+    steps = retained.sweep(61)
+    assert [len(retained) for _ in range(3) if next(steps) is None] == [99, 98, 97]
+    retained.store(Run(b"t/50", 0, True, [b"y"], b"", 60, 60.0))
+    assert sum(1 for _ in steps) == 97
+    assert [run.topic for run in retained.all()] == [b"t/50"]
+    assert not retained.due(61)
 
 
 def test_topics_that_are_gone_leave_nothing_behind_while_a_replay_is_under_way():
