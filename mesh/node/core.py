@@ -288,7 +288,7 @@ class Core:
     on_drop: called when a link goes. tap: writes down what becomes of messages; None: nothing does. journal: None without a store. born:
     the life since which this broker remembers. keys: who may speak for whom; None: nothing is signed. lives: which lives of brokers are
     known. fenced: this life has yielded to another one of its identity, says nothing more and takes nothing.
-    kept_offset: from the clock of `now` to that whose times are stored in custody.
+    kept_offset: from the clock of `now` to that whose times are stored.
     """
 
     def __init__(self, identity: Identity, config: MeshConfig, wall_offset: float, lives: Lives, keys: Keys | None = None) -> None:

@@ -635,9 +635,10 @@ class Node:
     # ---- what survives a restart
 
     def set_kept_offset(self, offset: float) -> None:
-        """Seconds from the clock of `now` to that whose times are stored in custody; once before `restore`, again when it has changed."""
+        """Seconds from the clock of `now` to that whose times are stored; once before `restore`, again when it has changed."""
         core = self._core
         core.kept_offset = offset
+        self._retained.sync.set_kept_offset(offset)
         if core.journal is not None:
             core.journal.wall_offset = offset
 

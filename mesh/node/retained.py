@@ -58,6 +58,7 @@ class RetainedMessages:
     def restore(self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], complete: bool) -> None:
         """Keep changes from now on, and go on where an earlier life was. Raises ValueError."""
         self.sync = self._new(persist=True)
+        self.sync.set_kept_offset(self._core.kept_offset)
         former = self._core.former
         self.sync.load(state, records, self._core.now, complete, None if former is None else former.number)
         self._touched = True

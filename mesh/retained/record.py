@@ -5,7 +5,8 @@ deleted or has expired is *buried*: it stays for a while without content, so tha
 
 Written forms (msgpack, checked to the last byte when read)
 - record, between sites: [topic, time, origin, born, kind, qos, properties, payload, ms since published, expiry | nil, mask, over]
-- row, in a store: the record without its topic, the running time at which it was buried, the keys announced early, silent
+- row, in a store: the record without its topic, with `published` by the clock of what is stored, the running time at which it was
+  buried, the keys announced early, silent
 - mark, which travels with the live message: [time, origin, born, mask, over]
 
 Invariants
@@ -162,12 +163,13 @@ def record_hash(identifier: bytes, key: Key) -> int:
 
 def pack_record(record: Record) -> bytes:
     """For another site."""
-    return msgpack.packb([record.topic, *_fields(record)])  # type: ignore[no-any-return]
+    return msgpack.packb([record.topic, *_fields(record, record.published)])  # type: ignore[no-any-return]
 
 
-def pack_row(record: Record) -> bytes:
-    """For a store, under the topic as key."""
-    return msgpack.packb([*_fields(record), record.buried_at, record.early, record.silent])  # type: ignore[no-any-return]
+def pack_row(record: Record, ahead: int = 0) -> bytes:
+    """For a store, under the topic as key. ahead: ms by which the clock of what is stored is ahead of that of `published`."""
+    fields = _fields(record, min(max(0, record.published + ahead), HIGHEST_TIME))
+    return msgpack.packb([*fields, record.buried_at, record.early, record.silent])  # type: ignore[no-any-return]
 
 
 def pack_mark(record: Record) -> bytes:
@@ -175,9 +177,9 @@ def pack_mark(record: Record) -> bytes:
     return msgpack.packb([*record.key, _octets(record.mask), record.over])  # type: ignore[no-any-return]
 
 
-def _fields(record: Record) -> list[Any]:
+def _fields(record: Record, published: int) -> list[Any]:
     key = record.key
-    content = [record.qos, record.properties, record.payload, record.published, record.expiry]
+    content = [record.qos, record.properties, record.payload, published, record.expiry]
     return [key.time, key.origin, key.born, int(record.kind), *content, _octets(record.mask), record.over]
 
 
@@ -190,13 +192,14 @@ def read_record(value: Any) -> Record:
     return refusing(lambda: _record(_listed(value, 12)))
 
 
-def read_row(topic: bytes, row: bytes) -> Record:
-    """A record from a store. Raises ValueError."""
+def read_row(topic: bytes, row: bytes, ahead: int = 0) -> Record:
+    """A record from a store. ahead: as for `pack_row`, of the life that reads. Raises ValueError."""
     try:
         *fields, buried_at, early, silent = _listed(msgpack.unpackb(row), 14)
         record = _record([topic, *fields])
         if type(buried_at) is not float:
             raise ValueError("the time of burial is no number")
+        record.published -= ahead
         record.buried_at, record.early, record.silent = buried_at, _keys(early), silent is True
     except (ValueError, TypeError, MqttError, msgpack.exceptions.UnpackException) as error:
         raise ValueError(f"the retained message of {topic[:80]!r} cannot be read: {error}") from None

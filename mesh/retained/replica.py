@@ -91,7 +91,7 @@ class Replica:
         self.number = number
         self.born = epoch
         self._own_step = epoch % 1009  # lives that rise above the same one shall not meet there
-        self.wall_offset = wall_offset
+        self.wall_offset = self.kept_offset = wall_offset
         self.tree = RecordTree()
         self.coverage = Coverage(number)
         self.promised = 0
@@ -114,8 +114,13 @@ class Replica:
     # ---- time
 
     def wall(self, now: float) -> int:
-        """The wall clock in ms since 1970."""
+        """The wall clock in ms since 1970, as it stood when this life began: jumps since then are not in it."""
         return min(max(0, int((now + self.wall_offset) * 1000)), HIGHEST_TIME)
+
+    @property
+    def _ahead(self) -> int:
+        """Milliseconds by which the clock of what is stored is ahead of `wall`."""
+        return round((self.kept_offset - self.wall_offset) * 1000)
 
     def running(self, now: float) -> float:
         """Seconds that this site has run, earlier lives included."""
@@ -404,9 +409,10 @@ class Replica:
         if self._dirty is None:
             return []
         found: list[PutValue | DeleteValue] = []
+        ahead = self._ahead
         for topic in self._dirty:
             record = self.tree.get(topic)
-            found.append(DeleteValue(RECORDS, topic) if record is None else PutValue(RECORDS, topic, pack_row(record)))
+            found.append(DeleteValue(RECORDS, topic) if record is None else PutValue(RECORDS, topic, pack_row(record, ahead)))
         self._dirty.clear()
         if self._state_dirty:
             self._state_dirty = False
@@ -446,7 +452,8 @@ class Replica:
 
     def load_record(self, topic: bytes, row: bytes, now: float) -> None:
         """A record of an earlier life. Raises ValueError."""
-        record = read_row(topic, row)
+        record = read_row(topic, row, self._ahead)
+        record.published = min(record.published, self.wall(now))  # of no clock's future: it would live for longer than it may
         if record.kind is Kind.VALUE:
             if record.ends is not None:
                 heapq.heappush(self._ends, (record.ends, record.topic, record.key))

@@ -79,6 +79,11 @@ class RetainedSync:
 
     # ---- what survives a restart; before any link
 
+    def set_kept_offset(self, offset: float) -> None:
+        """Seconds from the clock of `now` to that by which the store has when messages were published: a clock that does not jump.
+        Once before `load`, again when it has changed. Without this it is that of `wall_offset`."""
+        self._replica.kept_offset = offset
+
     def load(
         self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], now: float, complete: bool = True, former: int | None = None
     ) -> None:

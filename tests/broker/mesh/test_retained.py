@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from copy import deepcopy
 from pathlib import Path
 from unittest import mock
@@ -9,10 +10,12 @@ from unittest import mock
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.ledger import DELETED
+from mqmesh.broker.ports import Context
 from mqmesh.broker.server import StartError
 from mqmesh.mesh.node.actions import Deliver, Retained
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription, Will
+from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
 from mqmesh.store import Kind, StoreError
 from mqmesh.store.memory import MemoryStore
@@ -122,6 +125,32 @@ async def test_a_restart_in_a_mesh_keeps_messages_and_deletions():
         async with Site(mesh=(2, settings(other)), store=store) as site:
             await linked(site, other)
             assert kept(site) == kept(other) == {b"b": b"1", b"c": b"2"}
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+async def test_a_jump_of_the_clock_ends_no_message_and_makes_none_last_longer(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    """The clock is set while the broker runs, and the broker is started again after that."""
+    store = MemoryStore()
+    async with Site(store=store, mesh=(1, settings())) as site:
+        client = await site.client()
+        assert (
+            await client.publish("t", b"lives", qos=1, retain=True, properties={Property.MESSAGE_EXPIRY_INTERVAL: 1800})
+            == Reason.NO_MATCHING_SUBSCRIBERS
+        )
+        clock = site.broker.context.clock
+        looked = clock._at
+        monkeypatch.setattr(Context, "wall", lambda self: time.time() + jump)
+        await until(lambda: clock._at != looked)
+    async with Site(store=store, mesh=(1, settings())) as site, Site(mesh=(2, settings(site))) as other:
+        await linked(site, other)
+        for one in (site, other):
+            client = await one.client()
+            await client.subscribe("t")
+            (message,) = await client.messages(1)
+            assert message.payload == b"lives"
+            assert 1700 < message.properties[Property.MESSAGE_EXPIRY_INTERVAL] <= 1800
+        end = site.broker.site.mesh.node._retained.sync._replica.next_end()
+        assert 1700 < end - site.broker.context.loop.time() <= 1801
 
 
 async def test_an_acknowledgement_waits_for_the_record():

@@ -19,8 +19,11 @@ def rows_of(sync: RetainedSync, now: float, rows: dict[tuple[str, bytes], bytes]
     return rows
 
 
-def again(rows: dict[tuple[str, bytes], bytes], number: int, now: float, *, skew: float = 0.0) -> RetainedSync:
+def again(
+    rows: dict[tuple[str, bytes], bytes], number: int, now: float, *, skew: float = 0.0, kept_skew: float | None = None
+) -> RetainedSync:
     sync = site(number, now, skew=skew, persist=True)
+    sync.set_kept_offset(WALL + (skew if kept_skew is None else kept_skew))
     sync.load(rows[STATE, STATE_KEY], [(key, row) for (table, key), row in rows.items() if table == RECORDS], now)
     return sync
 
@@ -44,6 +47,28 @@ def test_a_restart_keeps_everything() -> None:
     assert "t/3" not in contents(b)
     assert b.status()["buried"] == 0
     assert (RECORDS, b"t/3") not in rows_of(new, 300.0, rows)
+
+
+@pytest.mark.parametrize("skew", [3600.0, -3600.0, -WALL])
+def test_a_clock_that_is_set_between_two_lives_changes_no_life_of_a_message(skew: float) -> None:
+    """Kept by a clock that goes on (`set_kept_offset`); here, and at a neighbour that gets it from the later life."""
+    a, b = site(1, persist=True), site(2)
+    put(a, "t", "x", 1.0, expiry=50)
+    new = again(rows_of(a, 2.0, {}), 1, 10.0, skew=skew, kept_skew=0.0)
+    talk(new, b, 20.0)
+    for one in (new, b):
+        one.handle_timer(50.9)
+        assert contents(one) == {"t": "x"}
+        one.handle_timer(51.1)
+        assert contents(one) == {}
+
+
+def test_a_message_of_the_future_lives_no_longer_than_it_may() -> None:
+    a = site(1, skew=3600.0, persist=True)
+    put(a, "t", "x", 1.0, expiry=50)
+    new = again(rows_of(a, 2.0, {}), 1, 3.0)
+    new.handle_timer(53.1)
+    assert contents(new) == {}
 
 
 def test_rows_that_cannot_be_read() -> None:
