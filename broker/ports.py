@@ -61,7 +61,8 @@ class Context:
     loop: the event loop; set at the start.
     now: the loop's time, as of the last `refresh`.
     started: the loop's time at the start.
-    clock: the wall clock without its jumps.
+    clock: the wall clock without its jumps. common: seconds from `time.monotonic` to a clock that it shares with other brokers, and that
+    takes the place of the wall clock there; None: there is none.
     stopping: the broker is stopping.
     draining: an operator has it take no new clients.
     workers: how many processes the broker has.
@@ -79,6 +80,7 @@ class Context:
 
     __slots__ = (
         "clock",
+        "common",
         "counters",
         "draining",
         "event",
@@ -109,6 +111,7 @@ class Context:
         self.warnings = warnings
         self.turns = Turns(self.counters, warnings)
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
+        self.common: float | None = None
         self.clock = SteadyClock(time.monotonic(), self.wall())
         self.now = 0.0
         self.started = 0.0
@@ -135,13 +138,17 @@ class Context:
         """The wall clock, in seconds since 1970."""
         return time.time()
 
+    def reference(self) -> float:
+        """What the steady clock follows, in seconds since 1970: the wall clock, or the clock that brokers share."""
+        return self.wall() if self.common is None else time.monotonic() + self.common
+
     def steady(self) -> float:
         """The time that is stored to be compared later, in seconds since 1970: see `SteadyClock`."""
         return self.clock.time(self.loop.time())
 
     def noted(self) -> Noted:
         """How the clocks stand, for the next life."""
-        return self.clock.noted(self.loop.time(), self.wall())
+        return self.clock.noted(self.loop.time(), self.reference())
 
 
 class Receiver(Protocol):

@@ -62,7 +62,7 @@ from .routing.retained import Retained
 from .routing.router import Route, Router
 from .session.table import Sessions
 from .site import Site
-from .steady import DAY, JUMP, Noted, SteadyClock
+from .steady import JUMP, Noted, SteadyClock
 from .transport.in_process import InProcessPair
 from .transport.tls.service import TlsService
 from .transport.websocket.service import WebSocketService
@@ -162,6 +162,10 @@ class Broker:
             except StoreError as error:
                 raise StartError(str(error)) from error
         store = self.find_store()
+        if self.config.queues is not None and self.config.queues.shared:
+            from .queues.sharing import common_clock
+
+            context.common = await asyncio.to_thread(common_clock, self.config.queues)
         self._set_clock(None if store is None else stored_clock(store))
         if self.config.mesh is not None:
             self._enter_mesh(self.config.mesh)
@@ -195,10 +199,8 @@ class Broker:
     def _set_clock(self, noted: Noted | None) -> None:
         """Go on with the time of the life before this one, if there was one."""
         context = self.context
-        now, wall = context.refresh(), context.wall()
-        queues = self.config.queues
-        # Several homes of a queue write into one log: none of them may be behind the others for long.
-        context.clock = SteadyClock(now, wall, 0.0 if queues is not None and queues.shared else DAY)
+        now, wall = context.refresh(), context.reference()
+        context.clock = SteadyClock(now, wall)
         if noted is not None and (back := context.clock.resume(noted, now, wall)) <= -JUMP:
             self._clock_jumped(back)
 
@@ -213,7 +215,9 @@ class Broker:
 
     def _look_at_clock(self) -> None:
         context = self.context
-        now, wall = context.loop.time(), context.wall()
+        if self.site.queues is not None:
+            self.site.queues.sharing.look_at_clock()
+        now, wall = context.loop.time(), context.reference()
         if context.loop.time() - now > TICK:  # the process was stopped between the two
             return
         if jumped := context.clock.look(now, wall):

@@ -7,9 +7,10 @@ message that lives for ten seconds and a delay of five must not notice. So
 - it then approaches the wall clock, up to a tenth faster or slower than time passes, until both are the same again;
 - how far it is from the wall clock is kept in the store, and the next life goes on from there;
 - it never goes back, not even if the wall clock was set back while the broker was stopped;
-- if it is too far behind (`most`), it follows at once: then time has passed.
+- if it is more than a day behind, it follows at once: then time has passed.
 
-What it does not know: which clocks these are, the store. Times are seconds.
+What it does not know: which clocks these are, the store. The wall clock of a broker with queues that have several homes is that of their
+database (`Context.reference`). Times are seconds.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ class Noted(NamedTuple):
 
 
 class SteadyClock:
-    """See the module. most: how far it may be behind the wall clock."""
+    """See the module."""
 
-    __slots__ = ("_at", "_base", "_gap", "_pace", "most")
+    __slots__ = ("_at", "_base", "_gap", "_pace")
 
-    def __init__(self, now: float, wall: float, most: float = DAY) -> None:
+    def __init__(self, now: float, wall: float) -> None:
         """now: of a clock that does not jump. wall: the wall clock then."""
-        self.most = most
         self._at, self._base, self._pace, self._gap = now, wall, 1.0, wall - now
 
     def time(self, now: float) -> float:
@@ -64,7 +64,7 @@ class SteadyClock:
         return Noted(steady, wall - steady)
 
     def _set(self, steady: float, now: float, wall: float) -> None:
-        if wall - steady > self.most:
+        if wall - steady > DAY:
             steady = wall
         pace = (wall - steady) / CLOSE
         self._at, self._base, self._gap = now, steady, wall - now

@@ -19,6 +19,7 @@ class Lease(Protocol):
 
     token: int
     seconds: float
+    offset: float | None
 
     def take(self) -> bool:
         """Take it, unless another program has it."""

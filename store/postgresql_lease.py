@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -28,6 +29,7 @@ from .postgresql_schema import Connection, Schema
 
 SECONDS = 5.0  # of a lease
 PATIENCE = 2.0  # seconds that a transaction of who had the lease may go on
+SOON = 1.0  # seconds in which the database has to say its time for that to be taken
 FULL = ("53100", "53400")  # disk full, a limit that is configured
 TABLE = (
     "CREATE TABLE IF NOT EXISTS lease"
@@ -44,11 +46,12 @@ _END_WRITERS = (  # transactions that have looked for their token (`Lease.fence`
 class Lease:
     """See the module. holder: this program. seconds: until it may be taken from one that is silent; None: never. clock: of the database.
 
-    token: 0 until it was taken.
+    token: 0 until it was taken. offset: seconds from `time.monotonic` to that clock, as last asked; None: it has not said it yet.
     """
 
     def __init__(self, schema: Schema, holder: str = "", seconds: float | None = None, clock: str = "clock_timestamp()") -> None:
         self.token = 0
+        self.offset: float | None = None
         self._schema = schema
         self.seconds = seconds or 0.0
         self._holder = holder
@@ -59,6 +62,7 @@ class Lease:
             "SELECT pg_terminate_backend(pid) FROM lease JOIN pg_stat_activity USING (pid)"
             f" WHERE until < {clock} AND application_name = %s AND pid <> pg_backend_pid()"
         )
+        self._clock = f"SELECT extract(epoch FROM {clock})::float8"
         self._connection: Connection | None = None
         self._locked = False
 
@@ -71,6 +75,7 @@ class Lease:
         """Take it, unless another program has it. One that is silent for too long has it the next time no more."""
         with errors(self._schema):
             connection = self._connected()
+            self._ask_clock(connection)
             if not self._lock(connection):
                 with contextlib.suppress(psycopg.errors.UndefinedTable):
                     connection.execute(self._end_silent, (self._schema.application,))
@@ -98,6 +103,7 @@ class Lease:
         """Have it for another while: whether no other broker has taken it."""
         with errors(self._schema):
             connection = self._connected()
+            self._ask_clock(connection)
             try:
                 row = connection.execute(self._renew, (self.token,)).fetchone()
             except psycopg.errors.UndefinedTable:  # with all that was in the schema
@@ -106,6 +112,18 @@ class Lease:
                 return False
             self._lock(connection)  # after a lost connection; if the server still holds that for alive, the next time
             return True
+
+    def look(self) -> None:
+        """Ask for the time of the database only."""
+        with errors(self._schema):
+            self._ask_clock(self._connected())
+
+    def _ask_clock(self, connection: Connection) -> None:
+        asked = time.monotonic()
+        row = connection.execute(self._clock).fetchone()
+        answered = time.monotonic()
+        if row is not None and answered - asked < SOON:
+            self.offset = row[0] - (asked + answered) / 2
 
     def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:

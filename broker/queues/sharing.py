@@ -4,6 +4,9 @@
     gained    opens the log, in a thread; then the queues have their home here
     lost      another broker has the lease: the queues have their home there, and what was not written is given up
 
+The time of a broker with such a store is that of the database, which all homes share: what one has written with a time means the same
+at the next one, whatever their own clocks say.
+
 The lease is asked for and renewed in a thread. Once it is over by this broker's own clock, nothing is given to members until the database
 says that nobody else has taken it.
 
@@ -12,6 +15,7 @@ What it does not know: databases.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,9 +25,21 @@ from .log.locations import lease_at, segments_of, shown
 from .log.store import LogStore
 
 if TYPE_CHECKING:
+    from .settings import QueueSettings
     from .shell import Queues
 
 log = logging.getLogger("mqmesh.broker")
+
+
+def common_clock(settings: QueueSettings) -> float | None:
+    """Seconds from `time.monotonic` to the clock of the first shared store. None: there is none, or it cannot be asked now. Blocks."""
+    for kind in sorted({rules.store for rules in settings.shared.values()})[:1]:
+        with contextlib.suppress(OSError):
+            lease = lease_at(kind, settings.site)
+            with contextlib.closing(lease):
+                lease.look()
+                return float(lease.offset)
+    return None
 
 
 class Sharing:
@@ -42,6 +58,12 @@ class Sharing:
             self._keepers[kind] = Keeper(
                 lease_at(kind, settings.site), call, partial(self._gained, kind), partial(self._lost, kind), partial(self._stir, kind)
             )
+
+    def look_at_clock(self) -> None:
+        """Let the broker's time follow the clock of the first store."""
+        for keeper in list(self._keepers.values())[:1]:
+            if keeper.lease.offset is not None:
+                self._queues.context.common = keeper.lease.offset
 
     def close(self) -> None:
         """Other brokers may take the stores, which are closed. Blocks."""

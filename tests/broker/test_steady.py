@@ -64,13 +64,22 @@ def test_a_clock_that_was_set_back_while_the_broker_was_stopped() -> None:
     assert clock.time(0.0) == START + HOUR
 
 
-def test_who_may_not_be_behind_follows_at_once() -> None:
-    clock = SteadyClock(0.0, START, most=0.0)
-    clock.look(1.0, START + HOUR)
-    assert clock.time(1.0) == START + HOUR
+def test_who_is_more_than_a_day_behind_follows_at_once() -> None:
     clock = SteadyClock(0.0, START)
     clock.look(1.0, START + 30 * DAY)
     assert clock.time(1.0) == START + 30 * DAY, "a clock that was not set at all: nothing that is worth it"
+
+
+async def test_a_clock_that_brokers_share_takes_the_place_of_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site() as site:
+        context = site.broker.context
+        context.common = context.wall() - time.monotonic() - HOUR
+        await look(site)
+        before = context.reference()
+        monkeypatch.setattr(Context, "wall", lambda self: time.time() + HOUR)
+        await look(site)
+        assert before <= context.reference() < before + HOUR / 2
+        assert context.noted().behind == pytest.approx(context.reference() - context.steady(), abs=1.0)
 
 
 async def look(site: Site) -> None:

@@ -11,8 +11,9 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +33,34 @@ TOPIC = "$queue/orders"
 SITES = {"lyon": 1, "porto": 2, "turin": 3}
 HOMES = ("lyon", "porto")
 SOME = 60  # messages
+HOUR = 3600.0
+CLOCK = """
+import os, time
+right = time.time
+def wrong():
+    with open(os.environ["CLOCK_OFF"]) as file:
+        return right() + float(file.read())
+time.time = wrong
+"""  # of a broker, whose wall clock is set by writing into a file
 
 
 class Sites:
-    """Three brokers; the first two are homes of the queue."""
+    """Three brokers; the first two are homes of the queue. off: by how many seconds their clocks are wrong, by name."""
 
-    def __init__(self, folder: Path, database: Server) -> None:
+    def __init__(self, folder: Path, database: Server, **off: float) -> None:
         self.folder = folder
         self.database = database
+        (folder / "sitecustomize.py").write_text(CLOCK)
         self.ports = {name: free_port() for name in SITES}
         self.running: dict[str, subprocess.Popen[str]] = {}
         self.lives = 0
         self._stack = ExitStack()
-        queue = f'[queues.orders]\nstore = "{database.url}"\nhomes = ["lyon", "porto"]\nacknowledge = "request"'
+        queue = f'[queues.orders]\nstore = "{database.url}"\nhomes = ["lyon", "porto"]\nacknowledge = "request"\n[limits]\nsys_interval = 1'
         for name, number in SITES.items():
             peers = [f'[[mesh.peer]]\naddress = "mqtt://127.0.0.1:{self.ports[one]}"' for one in SITES if one < name]
             lines = [f'name = "{name}"', f"number = {number}", f'listen = ["mqtt://127.0.0.1:{self.ports[name]}"]']
             lines += [f'data = "{folder}/{name}"', queue if name in HOMES else ""]
+            self.set_clock(name, off.get(name, 0.0))
             (folder / f"{name}.toml").write_text("\n".join([*lines, '[mesh]\nname = "m"\nkey = "0123456789abcdef"', *peers]))
 
     def __enter__(self) -> Sites:
@@ -72,10 +84,17 @@ class Sites:
     def start(self, name: str) -> None:
         self.lives += 1
         log = self.folder / f"log-{name}-{self.lives}"
-        broker = self._stack.enter_context(start("broker", "--config", self.folder / f"{name}.toml", stderr=log))
+        env = os.environ | {"PYTHONPATH": str(self.folder), "CLOCK_OFF": str(self.folder / f"clock-{name}")}
+        broker = self._stack.enter_context(start("broker", "--config", self.folder / f"{name}.toml", stderr=log, env=env))
         assert broker.stdout is not None
         assert broker.stdout.readline().startswith("ready"), log.read_text()
         self.running[name] = broker
+
+    def set_clock(self, name: str, off: float) -> None:
+        """Set the wall clock of a broker. off: seconds from that of the database."""
+        made = self.folder / "made"
+        made.write_text(str(off))
+        made.rename(self.folder / f"clock-{name}")
 
     def lease(self) -> tuple[int, str]:
         """Its token, and who has it."""
@@ -268,6 +287,50 @@ def test_the_database_is_killed(sites: Sites) -> None:
         sites.database.start()
         load.more()
     load.end()
+
+
+@pytest.mark.parametrize(("first", "later"), [(0.0, HOUR), (0.0, -HOUR), (HOUR, 0.0), (-HOUR, 0.0), (HOUR, HOUR), (-HOUR, -HOUR)])
+def test_a_clock_of_a_home_that_is_wrong_or_set_changes_no_delay_and_no_expiry(tmp_path: Path, first: float, later: float) -> None:
+    """The time of such a queue is that of the database. first: what the clock of the first home is off; later: once it has messages."""
+    lives, waits = {Property.MESSAGE_EXPIRY_INTERVAL: 1800}, {Property.USER_PROPERTY: [("mqmesh-delay", "1800s")]}
+    soon = {Property.USER_PROPERTY: [("mqmesh-delay", "1s")]}
+    with server() as database, Sites(tmp_path, database, lyon=first) as sites:
+        token, home = sites.lease()
+        assert home == "lyon"
+        shop = RawClient(sites.ports["turin"])
+        shop.send(Connect("shop", 5, True, 0))
+        shop.expect(Connack)
+        for number, (payload, properties) in enumerate(((b"lives", lives), (b"waits", waits), (b"soon", soon)), 1):
+            shop.send(Publish(TOPIC, payload, 1, packet_id=number, properties=properties))
+            assert shop.expect(Puback).reason < 0x80
+        sites.set_clock(home, later)
+        clock = RawClient(sites.ports[home])
+        clock.send(Connect("clock", 5, True, 0), Subscribe(1, [Subscription("$SYS/broker/clock", 0)]))
+        clock.until(Suback)
+        wait_until(lambda: abs(int(clock.expect(Publish).payload) - time.time() - later) < HOUR / 2, PATIENCE, "clock that is set")
+        clock.expect(Publish)  # it has looked at its clock
+        with given(sites.ports["turin"], 1) as payloads:
+            assert b"lives" in payloads
+            assert b"waits" not in payloads
+        sites.running[home].kill()
+        assert sites.other(token) != home
+        with given(sites.ports["turin"], 2) as payloads:
+            assert payloads == {b"lives", b"soon"}
+
+
+@contextmanager
+def given(port: int, count: int) -> Iterator[set[bytes]]:
+    """The first messages that a member gets, which acknowledges nothing."""
+    client = RawClient(port)
+    client.send(Connect("worker", 5, True, 0), Subscribe(1, [Subscription(TOPIC, 1)]))
+    client.expect(Connack)
+    packets = client.until(Suback)
+    while len(packets) < count:
+        packets.append(client.expect(Publish))
+    client.send(Pingreq())
+    packets += client.until(Pingresp)
+    yield {packet.payload for packet in packets}
+    client.close()
 
 
 def subscribers(port: int) -> set[str]:
