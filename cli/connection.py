@@ -30,9 +30,15 @@ from .output import note
 from .sockets import no_delay
 
 UNSUPPORTED = 0x84  # protocol version
+PATIENCE = 30.0  # seconds in which a broker has to answer
+SILENCE = 3.0  # seconds after which a command says what it waits for
 MAX_UNACKNOWLEDGED = 20  # what Mosquitto takes at most; with more its QoS 2 stalls
 # Server shutting down, server busy, keep alive timeout, administrative action, use another server: worth another try.
 TRANSIENT = frozenset({0x89, 0x8B, 0x8D, 0x98, 0x9C})
+
+
+class TimeIsUp(ConnectionError):
+    """The user's time is over before the broker has answered."""
 
 
 def broker_address(options: ConnectionOptions) -> Address:
@@ -91,6 +97,7 @@ class Connection:
     """A client and the state of its connection. A context manager: entering connects, leaving sends DISCONNECT."""
 
     options: ConnectionOptions
+    within: float | None = None  # seconds from its beginning that the user gives for the whole command
     on_ready: Callable[[Client, bool], None] | None = None  # called in paho's thread after each CONNACK, with Session Present
     failure: str | None = None  # why the connection ended for good
     address: Address = field(init=False)
@@ -99,6 +106,7 @@ class Connection:
     max_unacknowledged: int = MAX_UNACKNOWLEDGED  # messages that may be sent before the broker acknowledges one
     changed: threading.Condition = field(default_factory=threading.Condition)
     connected: bool = False
+    _begun: float = 0.0
     _accepted: bool = False  # at least once
     _ended: bool = False
 
@@ -140,21 +148,33 @@ class Connection:
             raise OptionError(f"--will-topic {topic}: {error}") from None
 
     def __enter__(self) -> Connection:
-        """Connect. Returns once the broker accepts. Raises ConnectionError with one line that says what to do."""
+        """Connect. Returns once the broker accepts.
+
+        Raises ConnectionError with one line that says what to do, TimeIsUp at the end of `within`.
+        """
+        self._begun = time.monotonic()
         try:
             if self.tls:
                 self._set_tls()
+            if self.within is not None:
+                self.client.connect_timeout = max(0.1, min(self.client.connect_timeout, self.within))
             self._open()
         except (OSError, ssl.SSLError) as error:
+            if isinstance(error, TimeoutError) and self.left() == 0.0:
+                raise TimeIsUp(f"{self.address.endpoint} has not answered in {self.within:g} s") from None
             raise ConnectionError(f"cannot connect to {self.address.endpoint}: {_explain(error, self.address)}") from None
         try:
             self.client.loop_start()
-            accepted = self.wait(lambda: self.connected, 30.0)
+            left = self.left()
+            accepted = self.wait(lambda: self.connected, PATIENCE if left is None else min(left, PATIENCE), "CONNACK")
         except KeyboardInterrupt:  # the broker may have accepted: without DISCONNECT it would publish the will
             self._stop()
             raise
         if not accepted and self.failure is None:
-            text = "accepted the connection, and no MQTT CONNACK came in 30 s. Is it an MQTT broker, and does it hang?"
+            if self.left() == 0.0:
+                self._stop()
+                raise TimeIsUp(f"{self.address.endpoint} accepted the connection, and no MQTT CONNACK came in {self.within:g} s")
+            text = f"accepted the connection, and no MQTT CONNACK came in {PATIENCE:g} s. Is it an MQTT broker, and does it hang?"
             self.failure = f"{self.address.endpoint} {text}"
         if self.failure is not None:
             self._stop()
@@ -199,9 +219,18 @@ class Connection:
         self.client.disconnect()
         self.client.loop_stop()
 
-    def wait(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait for `condition`. False: the connection failed for good, or `timeout` seconds passed."""
-        end = None if timeout is None else time.monotonic() + timeout
+    def left(self) -> float | None:
+        """How much of `within` is left, in seconds. None: the user gives any time."""
+        return None if self.within is None else max(0.0, self._begun + self.within - time.monotonic())
+
+    def wait(self, condition: Callable[[], bool], timeout: float | None = None, answer: str = "") -> bool:
+        """Wait for `condition`. False: the connection failed for good, or `timeout` seconds passed.
+
+        answer: what the broker has to send for that. A line says so if it has not come after `SILENCE`, when people begin to wonder.
+        """
+        begun = time.monotonic()
+        end = None if timeout is None else begun + timeout
+        silent = answer != ""
         with self.changed:
             while not condition():
                 # A bounded wait lets the main thread see a signal on every platform.
@@ -209,6 +238,9 @@ class Connection:
                 if self.failure is not None or left <= 0:
                     return False
                 self.changed.wait(left)
+                if silent and time.monotonic() - begun >= SILENCE and not condition():
+                    silent = False
+                    note(f"waiting for {answer} from {self.address.endpoint}")
         return True
 
     def wake(self) -> None:

@@ -11,7 +11,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ...base.interchange import ANSWER, ENVELOPE, INBOX, POST, QUERY
-from ..connection import Connection, describe, end_on_sigterm, new_properties
+from ..connection import PATIENCE, Connection, TimeIsUp, describe, end_on_sigterm, new_properties
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client as PahoClient
@@ -27,9 +27,10 @@ JSON = ("access", "context", "arguments")
 class Client:
     """See above. A context manager: entering connects and subscribes."""
 
-    def __init__(self, options: ConnectionOptions) -> None:
+    def __init__(self, options: ConnectionOptions, within: float | None = None) -> None:
+        """within: seconds until it must be ready to take messages."""
         options.receive_maximum = 1  # a message that is not taken stays with the broker
-        self._connection = Connection(options)
+        self._connection = Connection(options, within)
         self._connection.on_ready = self._subscribe
         self._inbox = self._selector = ""
         self._granted: set[int] = set()  # subscriptions, by their packet
@@ -49,7 +50,11 @@ class Client:
     def __enter__(self) -> Self:
         end_on_sigterm()
         self._connection.__enter__()
-        self._connection.wait(lambda: len(self._granted) == 1 + bool(self._inbox))
+        connection, left = self._connection, self._connection.left()
+        ready = connection.wait(lambda: len(self._granted) == 1 + bool(self._inbox), PATIENCE if left is None else left, "SUBACK")
+        if not ready and connection.failure is None:
+            connection.__exit__()
+            raise (ConnectionError if left is None else TimeIsUp)(f"{connection.address.endpoint} has not answered SUBSCRIBE in time")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -70,7 +75,7 @@ class Client:
     def _ask(self, topic: str, payload: bytes, properties: Any) -> dict[str, Any] | None:
         if self.failure is None:
             self._connection.client.publish(topic, payload, 1, properties=properties)
-            if self._connection.wait(lambda: bool(self._answers), ANSWERED):
+            if self._connection.wait(lambda: bool(self._answers), ANSWERED, "the answer of the interchange"):
                 return self._answers.popleft()
             if self.failure is None:
                 self._connection.failure = "no answer came. Has this broker an interchange ([interchange] in its file)?"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from ..connection import Connection
 
-PATIENCE = 30.0  # seconds to wait for an answer
+PATIENCE = 30.0  # seconds in which a broker has to answer
 
 
 class Requester:
@@ -27,11 +27,11 @@ class Requester:
     def request(self, request: dict[str, object]) -> dict[str, Any]:
         """The answer to a request. Raises ConnectionError."""
         connection = self.connection
-        connection.wait(lambda: self.subscribed, PATIENCE)
+        connection.wait(lambda: self.subscribed, PATIENCE, "SUBACK")
         self.answer = None
         if self.failure is None and connection.failure is None:
             connection.client.publish(self.topic, json.dumps(request), 1)
-            connection.wait(lambda: self.answer is not None, PATIENCE)
+            connection.wait(lambda: self.answer is not None, PATIENCE, "the answer to a request")
         if self.answer is None:
             raise ConnectionError(self.failure or connection.failure or "no answer: is it an mqmesh broker, of this version?")
         return self.answer

@@ -119,10 +119,10 @@ class _Publisher:
                     due += self.given.interval
                     self.connection.wait(lambda: False, max(0.0, due - time.monotonic()))
                 for topic in self.topics:
-                    if not self.connection.wait(self._has_room):
+                    if not self.connection.wait(self._has_room, answer="acknowledgements"):
                         return self._failed()
                     self._publish(topic, payload)
-        if not self.connection.wait(lambda: self.acknowledged == self.sent):
+        if not self.connection.wait(lambda: self.acknowledged == self.sent, answer="acknowledgements"):
             return self._failed()
         return FAILED if self.refused else 0
 

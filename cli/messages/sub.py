@@ -53,9 +53,9 @@ class OutputOptions:
     """What is printed, and when the command ends."""
 
     count: Annotated[int | None, _output("-C", "--count", min=1, help="End after this many messages.")] = None
-    timeout: Annotated[float | None, _output("-W", "--timeout", metavar="SECONDS", min=0, help="End after this time, with status 27.")] = (
-        None
-    )
+    timeout: Annotated[
+        float | None, _output("-W", "--timeout", metavar="SECONDS", min=0, help="End after this time, connected or not, with status 27.")
+    ] = None
     verbose: Annotated[bool, _output("-v", "--verbose", help="Print topic and payload.")] = False
     form: Annotated[str | None, _output("-F", "--format", help="Such as '%I %t %p': see mqmesh sub --formats.")] = None
     json_lines: Annotated[bool, _output("--json", help="Print one JSON object a line.")] = False
@@ -89,7 +89,7 @@ def sub(wanted: SubscriptionOptions, shown: OutputOptions, options: SubscriberOp
 
     Status: 0 done; 1 the broker refuses or cannot be reached; 2 wrong command line; 27 -W was over before -C was reached.
     """
-    from ..connection import Connection, end_on_sigterm
+    from ..connection import Connection, TimeIsUp, end_on_sigterm
     from . import format as message_format
 
     if shown.formats:
@@ -98,12 +98,15 @@ def sub(wanted: SubscriptionOptions, shown: OutputOptions, options: SubscriberOp
     end_on_sigterm()
     try:
         with reported_errors("sub"):
-            connection = Connection(options)
+            connection = Connection(options, shown.timeout)
             subscriptions = _subscriptions(wanted, connection.address.topic, options.version)
             write = message_format.writer(shown.verbose, shown.json_lines, shown.form, not shown.no_newline)
             subscriber = _Subscriber(connection, write, subscriptions, wanted, shown)
-            with connection:
-                status = subscriber.wait()
+            try:
+                with connection:
+                    status = subscriber.wait()
+            except TimeIsUp as error:
+                raise fail(f"sub: {error}", TIMED_OUT) from None
     except message_format.FormatError as error:
         raise fail(f"sub: {error}", WRONG_USE) from None
     except KeyboardInterrupt:
@@ -128,13 +131,21 @@ class _Subscriber:
         self.connection, self.write, self.subscriptions, self.wanted, self.shown = connection, write, subscriptions, wanted, shown
         self.left: int | None = shown.count
         self.done = threading.Event()
+        self.subscribed = False
         self.failure: str | None = None
         connection.on_ready = self._subscribe
 
     def wait(self) -> int:
         """Wait for the end. Returns the exit status."""
         connection = self.connection
-        if not connection.wait(lambda: self.done.is_set() or self.failure is not None, self.shown.timeout) and connection.failure is None:
+
+        def ended() -> bool:
+            return self.done.is_set() or self.failure is not None
+
+        answered = connection.wait(lambda: self.subscribed or ended(), connection.left(), "SUBACK")
+        if not (answered and connection.wait(ended, connection.left())) and connection.failure is None:
+            if not answered:
+                note(f"sub: {connection.address.endpoint} has not answered SUBSCRIBE in time")
             return TIMED_OUT
         failure = self.failure or connection.failure
         if failure is not None:
@@ -165,6 +176,7 @@ class _Subscriber:
         for (topic, _), reason in zip(self.subscriptions, reasons, strict=False):
             if reason.is_failure:
                 self.failure = f"the broker refuses the subscription to {topic!r}: {describe(reason)}"
+        self.subscribed = True
         if self.shown.subscribe_only:
             self.done.set()
         self.connection.wake()

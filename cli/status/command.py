@@ -26,6 +26,7 @@ BROKER_FILTERS = ("$SYS/broker/#", "metabroker/status/#")
 OTHER_FILTERS = ("$SYS/#",)  # for a broker that publishes nothing below $SYS/broker
 FENCE = "$SYS/broker/mqmesh-status"  # not subscribed to: the answer to its UNSUBSCRIBE comes after the retained messages
 PATIENCE = 30.0  # seconds to wait for the retained messages
+WATCHED = 3  # Keep Alive in seconds with --watch: a broker that is stopped is missed after twice that
 
 
 @with_option_groups
@@ -63,6 +64,8 @@ def status(
     end_on_sigterm()
     try:
         with reported_errors("status"):
+            if watch:
+                options.keepalive = WATCHED
             reader = StatusReader(Connection(options))
             with reader.connection as connection:
                 reader.wait_until_complete()
@@ -97,7 +100,7 @@ class StatusReader:
     def wait_until_complete(self) -> None:
         """Wait for the retained messages. Raises ConnectionError."""
         connection = self.connection
-        connection.wait(lambda: self.complete or self.failure is not None, PATIENCE)
+        connection.wait(lambda: self.complete or self.failure is not None, PATIENCE, "what it says of itself")
         failure = self.failure or connection.failure
         if failure is None and not self.complete:
             failure = f"{connection.address.endpoint} does not answer a subscription within {PATIENCE:g} s"

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.brokers import RunningBroker
 from support.command import MQMESH, run, start
 from support.paho_client import Paho
-from support.services import PATIENCE, free_port
+from support.services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -51,6 +54,69 @@ def test_payload_sources_and_many_topics(broker: RunningBroker, name: str, tmp_p
         ):
             assert pub(broker, "-t", f"{name}/a", "-t", f"{name}/b", "-q", 1, *arguments, stdin=stdin).returncode == 0
             assert [(m.topic[-1], m.payload) for m in (subscriber.next(), subscriber.next())] == [("a", expected), ("b", expected)]
+
+
+@contextmanager
+def started(*arguments: object, stderr: Path) -> Iterator[subprocess.Popen[str]]:
+    """Killed in the end, as one that stands still does not end otherwise."""
+    with start(*arguments, stderr=stderr) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker that stands still: the system takes connections for it, and nobody answers."""
+    port = free_port()
+    with started("broker", "--listen", f"mqtt://127.0.0.1:{port}", stderr=tmp_path / "log") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready")
+        process.send_signal(signal.SIGSTOP)
+        yield f"mqtt://127.0.0.1:{port}"
+
+
+def test_the_time_bounds_the_wait_for_a_broker_that_stands_still(stopped: str) -> None:
+    done = run("sub", "-h", stopped, "-t", "t", "-W", 1, timeout=25)
+    assert (done.returncode, done.stdout) == (27, b"")
+    assert b"no MQTT CONNACK came in 1 s" in done.stderr
+    done = run("interchange", "poll", "bank/credit", "-h", stopped, "-W", 1, timeout=25)
+    assert done.returncode == 27, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pub", "-t", "t", "-m", "x"],
+        ["sub", "-t", "t"],
+        ["status", "--watch"],
+        ["queue", "show", "orders"],
+        ["recipients", "--watch"],
+        ["interchange", "poll", "bank/credit"],
+    ],
+)
+def test_a_command_says_what_it_waits_for(stopped: str, command: list[str], tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with started(*command, "-h", stopped, stderr=tmp_path / "said") as process:
+        wait_until(lambda: b"waiting for CONNACK" in (tmp_path / "said").read_bytes(), PATIENCE, "word on what it waits for")
+        assert process.poll() is None
+        assert time.monotonic() - begun < 25, "it says so before it gives up"
+
+
+def test_a_watched_broker_that_stands_still_is_missed(tmp_path: Path) -> None:
+    port = free_port()
+    with started("broker", "--listen", f"mqtt://127.0.0.1:{port}", stderr=tmp_path / "log") as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("ready")
+        with started("status", "--watch", "--json", "-h", f"mqtt://127.0.0.1:{port}", stderr=tmp_path / "said") as process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["ok"]
+            broker.send_signal(signal.SIGSTOP)
+            begun = time.monotonic()
+            while "the connection is lost, and tried again" not in str(json.loads(process.stdout.readline())["problems"]):
+                pass
+            assert time.monotonic() - begun < 40
 
 
 def test_repeat_and_a_topic_in_the_url(broker: RunningBroker, name: str) -> None:
