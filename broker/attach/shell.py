@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base.backoff import Backoff
+from ...base.happy_eyeballs import connect
 from ...base.quoting import quoted
 from ...mesh.wire.policy import PolicyFilter
 from ...mqtt.errors import PeerError
@@ -231,7 +232,7 @@ class Attachment:
             if address.websocket:
                 await dial(there, address.host, address.port, address.path, context, CONNECT_TIMEOUT)
             else:
-                await asyncio.get_running_loop().create_connection(lambda: there, address.host, address.port, ssl=context)
+                await connect(lambda: there, address.host, address.port, context)
         while not self._closed.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._silence / 4):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...base.address import parse_address
 from ...base.backoff import Backoff
+from ...base.happy_eyeballs import connect
 from ...mesh.link.link import Link
 from ...mesh.topology.settings import PeerSettings
 from ...mesh.wire.identity import OLDEST, PROTOCOL
@@ -149,7 +150,7 @@ class Dialler:
                     link = made(transport)
                     transport.begin(link)
                 else:
-                    _, link = await loop.create_connection(made, address.host, address.port)
+                    _, link = await connect(made, address.host, address.port)
         except TimeoutError:
             return None, f"{where} does not answer; is the host up and the port open?"
         except TlsError as error:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...base.address import Address
+from ...base.happy_eyeballs import connect
 from ...base.http.server import HttpListener
 from ...broker.transport.tls.openssl_errors import explain
 from ...broker.transport.websocket.client import dial
@@ -56,7 +57,7 @@ class Brokers:
         elif address.websocket:
             await dial(line, address.host, address.port, address.path, context, PATIENCE)
         else:
-            await loop.create_connection(lambda: line, address.host, address.port, ssl=context)
+            await connect(lambda: line, address.host, address.port, context)
 
 
 async def serve(brokers: Brokers, host: str, port: int, certificate: tuple[str, str] | None, ready: Callable[[str], None]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base.address import Address, interchangeable
+from ...base.happy_eyeballs import connect, connected_socket
 from ...broker.embedded.direct import Guest
 from ...broker.transport.tls.openssl_errors import explain
 from ...broker.transport.websocket.client import dial
@@ -124,7 +125,7 @@ class Connection:
         if address.websocket:
             await dial(line, address.host, address.port, address.path, context, CONNECT_TIMEOUT)
             return
-        await asyncio.get_running_loop().create_connection(lambda: line, address.host, address.port, ssl=context)
+        await connect(lambda: line, address.host, address.port, context)
 
     async def _leave(self) -> None:
         line = self._line
@@ -143,7 +144,9 @@ class Connection:
             with contextlib.suppress(OSError, TimeoutError, PeerError):
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     context = await self._context(address)
-                    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+                    sock = await connected_socket(address.host, address.port)
+                    name = address.host if context is not None else None
+                    reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name)
                     machine.begin(0.0)
                     writer.write(machine.take())
                     machine.receive(await reader.read(64), 0.0)

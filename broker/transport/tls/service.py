@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ....base.happy_eyeballs import connect
 from ....base.refusals import Refusals
 from ....base.settings import ConfigError
 from ....mesh.topology.tls import TlsSettings
@@ -160,7 +161,7 @@ class TlsService:
 
         patience = self._context.limits.connect_timeout
         transport = TlsTransport(loop, context, self._buffer, patience, established, failed, False, host)
-        await loop.create_connection(lambda: transport, host, port)
+        await connect(lambda: transport, host, port)
         try:
             await outcome
         except TlsError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from typing import Any
 
+from ....base.happy_eyeballs import connect
 from ....mqtt.websocket.opening import Answer, ClientOpening
 from .transport import WebSocketTransport
 
@@ -37,8 +37,7 @@ async def dial(protocol: asyncio.Protocol, host: str, port: int, path: str, cont
     name = f"[{host}]" if ":" in host else host
     opening = ClientOpening(name if port == (443 if context else 80) else f"{name}:{port}", path, os.urandom(16))
     transport = WebSocketTransport(loop, opening, LIMIT, patience, established, failed)
-    options: dict[str, Any] = {"ssl": context} if context is not None else {}
-    await loop.create_connection(lambda: transport, host, port, **options)
+    await connect(lambda: transport, host, port, context)
     try:
         await outcome
     except BaseException:

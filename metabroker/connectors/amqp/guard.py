@@ -27,6 +27,7 @@ import pamqp.frame
 from aiormq.connection import TransportFactory
 
 from ....base.address import Address
+from ....base.happy_eyeballs import connect
 
 READ_AHEAD = 131_072  # bytes; twice as many are taken from the socket before it is read no further
 LARGEST_FRAME = 131_072
@@ -262,7 +263,7 @@ class Transport(TransportFactory):
         loop = asyncio.get_running_loop()
         protocol = asyncio.StreamReaderProtocol(self.guard, loop=loop)
         address = self._address
-        transport, __ = await loop.create_connection(lambda: protocol, address.host, address.port, ssl=self._context)
+        transport, __ = await connect(lambda: protocol, address.host, address.port, self._context)
         self._transport = transport
         self.guard.answer = transport.write
         writer = _Writer(transport, protocol, self.guard, loop)
