@@ -74,6 +74,7 @@ class Applications:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
+        self._unkept = False
         self._away: tuple[float, str] | None = None  # since when nobody answers, and why; of the thread
         self._watchers: list[Callable[[], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -254,7 +255,12 @@ class Applications:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._file, json.dumps(table) + "\n")
         except OSError as error:
+            self._unkept = True
             log.error("event=directory-memory-failed error=%s", error)
+            return
+        if self._unkept:
+            self._unkept = False
+            log.warning("event=directory-memory-kept file=%s", self._file)
 
 
 def _load(file: Path | None, mesh: str) -> dict[str, Application]:

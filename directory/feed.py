@@ -72,12 +72,18 @@ class Feed:
 
     async def _look(self) -> None:
         """Look at the database while somebody waits."""
+        failed = False
         while self._waiting:
             try:
                 last = await run_in_threadpool(self._newest)
             except DirectoryError as error:
-                log.warning("event=feed-waits error=%s", error)
+                if not failed:
+                    log.warning("event=feed-waits error=%s", error)
+                failed = True
             else:
+                if failed:
+                    log.warning("event=feed-goes-on")
+                failed = False
                 self._last = last
                 self._wake(last)
             await asyncio.sleep(LOOK)

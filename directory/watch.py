@@ -55,12 +55,13 @@ class Watch:
 
     def _run(self) -> None:
         after: int | None = None
-        pause = 0.0
+        pause, waits = 0.0, False
         while not self._ended.wait(pause):
             try:
                 answer = self._tellers[0].changes(after, 0 if after is None else WAIT)
             except (OSError, KeyError, ValueError) as error:  # the secret of the account cannot be read any more
                 log.warning("event=directory-watch-waits error=%s", error)
+                waits = True
                 after, pause = None, self._backoff.next()
                 continue
             except ClientError as error:
@@ -70,6 +71,9 @@ class Watch:
                 self._tellers.append(self._tellers.pop(0))
                 after, pause = None, self._backoff.next()
                 continue
+            if waits:
+                waits = False
+                log.warning("event=directory-watch-goes-on")
             anything = after is None or answer["lost"]
             after, pause = answer["last"], SHORTEST
             self._backoff.reset()

@@ -71,7 +71,9 @@ class Keeper:
         while not self._stop.is_set():
             try:
                 self._look()
-                self._error = ""
+                if self._error:
+                    self._error = ""
+                    log.warning("event=%s-back text=it can be asked for again", self._name)
             except OSError as error:
                 if not self._error:
                     log.warning("event=%s text=%s", self._name, error.strerror or error)

@@ -8,20 +8,25 @@ What it does not know: what is in a batch (`log/store.py`).
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ...base.quoting import quoted
 from .log.batch import Batch
 from .log.carry import Carry
 from .log.port import Away
 from .log.store import LogStore
 
+log = logging.getLogger("mqmesh.broker")
+
 LONE = 0.001  # seconds that a write may take in the loop
 STALL = 0.1  # seconds after which the next writes are not waited for in the loop
 SMALL = 4096  # bytes of a batch that may be written there
+NAMED = 10  # queues in a line of the log
 RETRY = 1.0  # seconds until a disk that takes nothing is asked again
 
 
@@ -94,7 +99,7 @@ class Committer:
         self._now = now
         self._done = done
         self._busy: tuple[Batch, Gate, Gate] | None = None
-        self._closed = self._abandoned = False
+        self._closed = self._abandoned = self._failed = False
         self._looking = False
         self._retry_at = 0.0
         self._lately = 2 * LONE  # seconds that a commit took, on average
@@ -185,11 +190,13 @@ class Committer:
             self.error = None
             self.store.applied(batch, self._now())
             self._busy = None
+            self._say_recovered()
             gate.let_go()
             early.let_go()
             self.noted(batch)
         else:
             self._busy = None
+            self._failed = True
             self.wait(error)
             self.store.failed(batch, error)
             self.early.waiting[:0] = early.waiting
@@ -197,6 +204,14 @@ class Committer:
             gate.let_go(self.store.full)
             since.let_go(self.store.full)
         self._done(error)
+
+    def _say_recovered(self) -> None:
+        """A commit has succeeded: say so, if the last one had failed."""
+        if self._failed:
+            self._failed = False
+            names = sorted(self.store.queues)
+            shown = ",".join(map(quoted, names[:NAMED])) + (f",and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            log.warning("event=queues-recovered queues=%s text=their store is written again", shown or "-")
 
     def wait(self, error: OSError) -> None:
         """The store cannot do what it is asked for: it is asked again later."""

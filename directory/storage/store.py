@@ -83,7 +83,8 @@ class Store:
     def admit(self, owner: Account) -> None:
         """Raise DirectoryError: E_accountLimitExceeded for an account that is overdue, E_busy for one that writes too much."""
         try:
-            self.standing.look(time.monotonic())
+            if self.standing.look(time.monotonic()):
+                log.info("event=standing-read accounts=%d", len(self.standing.standings.accounts))
         except ConfigError as error:
             log.error("event=standing-not-read text=%s", error)
         text = self.standing.refusal(owner.name)

@@ -57,6 +57,7 @@ class DirectoryRegistry:
         self._changed: Callable[[Registry], None] = lambda registry: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = threading.Event()
+        self._unkept = False
         self._watch = Watch([asker], self._heard)
 
     def registry(self) -> Registry:
@@ -83,6 +84,8 @@ class DirectoryRegistry:
         while names != set() and not self._ended.wait(pause):
             try:
                 self._take(names)
+                if pause:
+                    log.warning("event=registry-back text=the services are known as they are now")
                 return
             except (ClientError, OSError, KeyError, ValueError) as error:  # the last three: the account's secret cannot be read any more
                 log.warning("event=registry-away text=%s", error)
@@ -134,7 +137,12 @@ class DirectoryRegistry:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._file, json.dumps(self._profiles) + "\n")
         except OSError as error:
+            self._unkept = True
             log.error("event=registry-not-kept error=%s", error)
+            return
+        if self._unkept:
+            self._unkept = False
+            log.warning("event=registry-kept file=%s", self._file)
 
 
 def _load(file: Path) -> Profiles:

@@ -169,7 +169,9 @@ class Correlation:
             for call in some:
                 del calls[call]
             refused = []
-        self._failing = False
+        if self._failing:
+            self._failing = False
+            log.warning("event=correlation-written text=the calls that waited are written")
 
     def _not_written(self, text: str, waiting: int, lost: int) -> None:
         """The file has not taken calls: those that wait are tried again."""

@@ -63,6 +63,7 @@ class SessionStore:
         else:
             self.homes = _homes(data)
             self.number, self.database = self.homes.number, self.homes.store
+        self._failed = False
         self.writer = Writer(self.database, loop.call_soon_threadsafe, self._on_commit, self._on_error)
         self.writer.start()
 
@@ -112,13 +113,16 @@ class SessionStore:
         return [(one, runs[one.run]) for one in deliveries if one.order <= fetch.last and one.run in runs]
 
     def _on_commit(self, ticket: int) -> None:
+        if self._failed and self.writer.error is None:
+            self._failed = False
+            log.warning("event=store-recovered text=everything that waited is kept")
         waiting = self._waiting
         while waiting and waiting[0][0] <= ticket:
             self.on_committed(waiting.popleft()[1])
         self._committed.set()
 
-    @staticmethod
-    def _on_error(error: StoreError) -> None:
+    def _on_error(self, error: StoreError) -> None:
+        self._failed = True
         log.error("event=store-fails error=%r", str(error))
 
 

@@ -17,6 +17,7 @@ from mqmesh.directory import applications as module
 from mqmesh.directory.applications import Applications
 from mqmesh.directory.client import ClientError
 from mqmesh.directory.leases import read_claim
+from mqmesh.interchange.registry import directory as services
 from support.directories import Directory
 from support.services import PATIENCE
 
@@ -238,3 +239,22 @@ def test_the_file_is_readable(tmp_path: Path) -> None:
     made._take({"orders": Application("orders", alternatives=("lyon",))})
     assert json.loads((tmp_path / module.FILE).read_text())["applications"][0]["alternatives"] == ["lyon"]
     assert Applications(Book(), "ring", tmp_path).known() == {"orders": Application("orders", alternatives=("lyon",))}
+
+
+def test_a_file_that_can_be_written_again_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for where, made, words in (
+        (module, Applications(Book(), "ring", tmp_path), ("directory-memory-failed", "directory-memory-kept")),
+        (services, services.DirectoryRegistry(Book(), "lyon", tmp_path), ("registry-not-kept", "registry-kept")),  # type: ignore[arg-type]
+    ):
+        caplog.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(where, "replace_file", full)
+            made._save()
+        made._save()
+        made._save()
+        assert [one.split()[0] for one in caplog.messages] == [f"event={word}" for word in words]

@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from mqmesh.directory import leases
@@ -215,3 +215,24 @@ def test_caches_are_right_at_once_though_one_of_two_directories_dies(tmp_path: P
             alice.put("service", "weather", "ring", addresses=["mqtt://b:1"])
             wait_until(lambda: addresses() == ["mqtt://b:1"], PATIENCE, "change after the death of a process")
         two.kill()
+
+
+def test_a_watch_that_goes_on_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    heard: queue.Queue[object] = queue.Queue()
+
+    class Asked:
+        answers: ClassVar[list[object]] = [OSError("no secret"), {"last": 1, "lost": True, "changes": []}]
+
+        def changes(self, after: int | None, wait: float) -> Any:
+            answer = self.answers.pop(0)
+            if isinstance(answer, OSError):
+                raise answer
+            return answer
+
+        def stop_waiting(self) -> None:
+            pass
+
+    watch = Watch([Asked()], lambda changes: (heard.put(changes), watch.end()))  # type: ignore[func-returns-value, arg-type, return-value]
+    watch.start()
+    heard.get(timeout=PATIENCE)
+    assert [one.split()[0] for one in caplog.messages] == ["event=directory-watch-waits", "event=directory-watch-goes-on"]

@@ -95,6 +95,7 @@ async def test_a_store_that_takes_nothing_does_not_hold_the_others(
         assert line % site.broker.site.queues.settings.folder in caplog.messages  # type: ignore[union-attr]
         await site.later(2.0)
         await site.until(lambda: store.full is None)  # although nothing is left to be written
+        assert "event=queues-recovered queues=there text=their store is written again" in caplog.messages
         await put(shop, "there", b"4")
 
 

@@ -220,6 +220,7 @@ async def test_what_a_full_disk_does_not_take_is_written_when_it_does(
         assert calls(await ask(shop, limit=100)) == [one["call"] for one in reversed([first, *told])]
     rows = tables.connect(tmp_path / "data" / "correlation.db").execute("SELECT code FROM refused").fetchall()
     assert rows == [("unknown-service",)]
+    assert any("event=correlation-written" in one.getMessage() for one in caplog.records)
     assert not [one for one in caplog.records if one.exc_info]
 
 
