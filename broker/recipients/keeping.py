@@ -66,7 +66,7 @@ class Keeping(Table):
         return kept
 
     def put_state(self, recipient: Recipient, offset: float) -> None:
-        """offset: seconds from the loop's clock to the wall clock."""
+        """offset: seconds from the loop's clock to the steady clock."""
         self.put(b"s" + recipient.name.encode(), state_value(recipient, offset))
 
     def put_record(self, record: Record | None, number: int, name: str) -> None:
@@ -84,7 +84,7 @@ def state_value(recipient: Recipient, offset: float) -> bytes:
 
 
 def restore_state(recipient: Recipient, value: bytes, offset: float, now: float) -> None:
-    """The reverse. A clock that has jumped is no reason to wait for longer than an interval: no time lies in the future."""
+    """The reverse. No time lies in the future: nothing waits for longer than an interval."""
     try:
         _, state, since, history, held, probing = msgpack.unpackb(value)
         recipient.machine.restore(State(state), min(now, since - offset), None)

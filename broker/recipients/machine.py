@@ -7,7 +7,8 @@ Strategy: `TABLE` says for each state and input the next state and what is to be
 recipient has failed to take anything, and when an interval is over. It returns actions as data; who feeds it carries them out.
 
 Invariants
-- FAULT begins only if nothing succeeded for the whole fault interval while there was something to deliver, or while a message failed in it;
+- FAULT begins only if nothing succeeded for the whole fault interval while there was something to deliver, or nobody who could take it, or
+  while a message failed in it;
 - the defunct interval begins where FAULT begins;
 - times given to `feed` and `due` do not run backwards: they are the loop's clock, so that a jump of the wall clock changes nothing.
 
@@ -41,6 +42,7 @@ class Input(Enum):
     FAILED = "a message has used up its own message interval"
     CLEARED = "nothing is left to be delivered: it expired, was cancelled or taken away"
     CONNECTED = "its client has connected"
+    DESERTED = "nobody serves it any more"
     FAULT_OVER = "nothing was acknowledged during the fault interval"
     DEFUNCT_OVER = "nothing was acknowledged during the defunct interval"
     DECLARED = "an operator declares it defunct"
@@ -64,6 +66,7 @@ TABLE: dict[tuple[State, Input], tuple[State, tuple[Action, ...]]] = {
     (_S.OPERATIONAL, _I.FAILED): (_S.OPERATIONAL, _STAY),
     (_S.OPERATIONAL, _I.CLEARED): (_S.OPERATIONAL, _STAY),
     (_S.OPERATIONAL, _I.CONNECTED): (_S.OPERATIONAL, _STAY),
+    (_S.OPERATIONAL, _I.DESERTED): (_S.OPERATIONAL, _STAY),
     (_S.OPERATIONAL, _I.FAULT_OVER): (_S.FAULT, (_A.FAIL_OVER,)),
     (_S.OPERATIONAL, _I.DECLARED): (_S.DEFUNCT, (_A.CLOSE,)),
     (_S.FAULT, _I.ATTEMPT): (_S.FAULT, _STAY),
@@ -71,6 +74,7 @@ TABLE: dict[tuple[State, Input], tuple[State, tuple[Action, ...]]] = {
     (_S.FAULT, _I.FAILED): (_S.FAULT, _STAY),
     (_S.FAULT, _I.CLEARED): (_S.FAULT, _STAY),
     (_S.FAULT, _I.CONNECTED): (_S.OPERATIONAL, (_A.RESTORE,)),
+    (_S.FAULT, _I.DESERTED): (_S.FAULT, _STAY),
     (_S.FAULT, _I.DEFUNCT_OVER): (_S.DEFUNCT, (_A.CLOSE,)),
     (_S.FAULT, _I.DECLARED): (_S.DEFUNCT, (_A.CLOSE,)),
     (_S.DEFUNCT, _I.ATTEMPT): (_S.DEFUNCT, _STAY),
@@ -78,6 +82,7 @@ TABLE: dict[tuple[State, Input], tuple[State, tuple[Action, ...]]] = {
     (_S.DEFUNCT, _I.FAILED): (_S.DEFUNCT, _STAY),
     (_S.DEFUNCT, _I.CLEARED): (_S.DEFUNCT, _STAY),
     (_S.DEFUNCT, _I.CONNECTED): (_S.OPERATIONAL, (_A.RESTORE,)),
+    (_S.DEFUNCT, _I.DESERTED): (_S.DEFUNCT, _STAY),
     (_S.DEFUNCT, _I.DECLARED): (_S.DEFUNCT, _STAY),
 }
 
@@ -102,8 +107,8 @@ class Change(NamedTuple):
 class Machine:
     """The state of one recipient and its times, in seconds of the caller's clock.
 
-    since: when the state began. failing: since when nothing has succeeded though there is, or was, something to deliver; None: nothing
-    fails. succeeded: the last success, None before the first. history: the last changes, oldest first.
+    since: when the state began. failing: since when nothing has succeeded though there is, or was, something to deliver, or since when
+    nobody serves it; None: nothing fails. succeeded: the last success, None before the first. history: the last changes, oldest first.
     """
 
     __slots__ = ("_lost", "failing", "history", "intervals", "since", "state", "succeeded")
@@ -137,7 +142,7 @@ class Machine:
             self.succeeded = now
         if event in (Input.SUCCESS, Input.CONNECTED) and (event is Input.SUCCESS or self.since == now):
             self.failing, self._lost = (now if left else None), False
-        elif event is Input.ATTEMPT and self.failing is None:
+        elif event in (Input.ATTEMPT, Input.DESERTED) and self.failing is None:
             self.failing = now
         elif event is Input.FAILED:
             self._lost = True

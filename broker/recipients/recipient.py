@@ -90,7 +90,8 @@ class Counts:
 class Recipient:
     """A recipient at its home.
 
-    application: how it was declared. machine: its state. declared: by the client's CONNECT, so that it ends with the session.
+    application: how it was declared. machine: its state. declared: not by the broker's file, so that it is forgotten in the end. by_client:
+    a client has declared it, and no directory has a record of it.
     queue: where its addressed messages wait without a session. sessions: of the clients that serve it, in the order of coming. pasts:
     sessions that have ended, whose messages move into the queue. held: an operator holds it: messages wait, nobody is watched.
     probing: a probe is out, or waits. primary: what its sessions have beside addressed messages is its own.
@@ -100,6 +101,7 @@ class Recipient:
         self.application = application
         self.name = application.name
         self.declared = declared
+        self.by_client = False
         self.port = port
         self.prefix = f"{prefix}/{application.name}".encode()
         self.machine = Machine(port.context.now, application.intervals)
@@ -192,6 +194,8 @@ class Recipient:
 
     def join(self, session: Session) -> None:
         """A client that serves it has a session."""
+        if self.deserted and not self._left(None):
+            self.machine.feed(Input.CLEARED, self.port.context.now)
         if session not in self.sessions:
             self.sessions.append(session)
         self._forget_serving()
@@ -202,6 +206,18 @@ class Recipient:
             self.sessions.remove(session)
         self._forget_serving()
         self._removal.leave_out(session)
+        self.look_for_sessions()
+
+    @property
+    def deserted(self) -> bool:
+        """Whether the client that declared it is gone, with its session: nobody takes anything, if ever something comes."""
+        return self.by_client and not self.sessions
+
+    def look_for_sessions(self) -> None:
+        """If it is deserted, the fault interval begins, with or without messages: what a client declared goes in the end."""
+        if self.deserted:
+            self.machine.feed(Input.DESERTED, self.port.context.now)
+            self.port.set_deadline(self)
 
     def _forget_serving(self) -> None:
         self._serving.clear()
@@ -459,7 +475,7 @@ class Recipient:
         if self.held:
             return
         event = self.machine.due(now)
-        if event is Input.FAULT_OVER and not (self._lost_any or self._left(None)):
+        if event is Input.FAULT_OVER and not (self._lost_any or self.deserted or self._left(None)):
             self.machine.feed(Input.CLEARED, now)
         elif event is not None:
             self._carry_out(self.machine.feed(event, now), now)

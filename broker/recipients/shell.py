@@ -147,7 +147,7 @@ class Recipients:
         for application in kept.applications if kept is not None else ():
             if application.name not in self.local:
                 self._adopt(application, True)
-        offset = self.context.wall() - now
+        offset = self.context.clock.offset(now)
         for name, value in kept.states.items() if kept is not None else ():
             if name in self.local:
                 restore_state(self.local[name], value, offset, now)
@@ -158,6 +158,8 @@ class Recipients:
         for recipient in self.local.values():
             self._hungry[recipient] = self._ailing[recipient] = None
             recipient.recovered(now)
+            recipient.by_client = recipient.declared and (self.directory is None or self.directory.cached(recipient.name) is None)
+            recipient.look_for_sessions()
             self.set_deadline(recipient)
         if self.directory is not None:
             self.directory.resume(kept.applications if kept is not None else [])
@@ -220,6 +222,7 @@ class Recipients:
                 self.clients.serving.setdefault(client, []).append(known)
             self.announcing.tell(application.name)
         if session is not None and known.declared:
+            known.by_client = True
             queue, held = known.queue, session.account
             queue.account.move(*(None if one is None else one.name for one in (held.address, held.user)))
             self.sessions.own(queue, session.user)
@@ -429,7 +432,7 @@ class Recipients:
         return Seizure(session, recipient, self.keeping.persistence, cutoff, keep, done)
 
     def changed(self, recipient: Recipient) -> None:
-        offset = self.context.wall() - self.context.loop.time()
+        offset = self.context.clock.offset(self.context.loop.time())
         self.keeping.put_state(recipient, offset)
         self.announcing.tell(recipient.name)
         self.set_deadline(recipient)

@@ -6,6 +6,7 @@ import pytest
 from mqmesh.base.settings import ConfigError
 from mqmesh.broker.applications import Application as Registered
 from mqmesh.broker.config import parse
+from mqmesh.broker.ledger import SESSIONS
 from mqmesh.mqtt.errors import UsageError
 from mqmesh.mqtt.packets import Connack, Connect, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
@@ -150,6 +151,36 @@ async def test_what_clients_declare_counts_and_has_a_bound() -> None:
         refused.send(Connect("second", 5, properties={Property.USER_PROPERTY: [("mqmesh-alternatives", "known")]}))
         found = await refused.expect(Connack, reason=0x97)
         assert "no room for more recipients" in found.properties[Property.REASON_STRING]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_who_has_declared_itself_and_is_gone_is_forgotten_though_no_message_came(restarted: bool) -> None:
+    """After the fault and the defunct interval; one that comes back meanwhile begins anew."""
+    store = MemoryStore()
+    async with site(store, application=[application("known")]) as at:
+        ledger = at.broker.context.ledger
+        before = ledger.held[SESSIONS]
+        for _ in range(2):
+            client = await at.client("first", user_property=[("mqmesh-alternatives", "known")])
+            await at.later(5)  # longer than the fault interval
+            await at.until(lambda: state(at, "first") == "operational")
+            await client.leave()
+            await at.gone("first")
+            await at.later(1)
+        if not restarted:
+            await at.later(2.1)
+            await at.until(lambda: state(at, "first") == "fault")
+            assert state(at, "known") == "operational"
+            await at.later(10.1)
+            await at.until(lambda: "first" not in at.broker.site.recipients.local)
+            assert ledger.held[SESSIONS] == before
+    if restarted:
+        async with site(store, application=[application("known")]) as at:
+            assert state(at, "first") == "operational"
+            await at.later(2.6)
+            await at.until(lambda: state(at, "first") == "fault")
+            await at.later(10.1)
+            await at.until(lambda: "first" not in at.broker.site.recipients.local)
 
 
 NAMED: list[list[dict[str, object]]] = [

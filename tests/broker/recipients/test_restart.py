@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from copy import deepcopy
 from typing import Any
 
 import pytest
+from mqmesh.broker.ports import Context
 from mqmesh.mqtt.packets import Puback, Pubcomp, Publish, Pubrel
 from mqmesh.mqtt.reasons import Reason
 from mqmesh.store.memory import MemoryStore
@@ -83,6 +85,27 @@ async def test_f19_the_defunct_interval_goes_on() -> None:
         await at.later(10.1)
         await at.until(lambda: state(at, "orders") == "defunct")
         assert (await backup.messages(1))[0].payload == b"1"
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+async def test_a_clock_that_is_set_ends_no_defunct_interval(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    apps: dict[str, Any] = {"application": [application("orders", "backup"), application("backup")]}
+    store = MemoryStore()
+    async with site(store, **apps) as at:
+        sender = await at.client("shop")
+        await sender.publish("app/orders/new", b"1", 1)
+        await at.later(3.1)
+        await at.until(lambda: state(at, "orders") == "fault")
+        clock = at.broker.context.clock
+        looked = clock._at
+        monkeypatch.setattr(Context, "wall", lambda self: time.time() + jump)
+        await at.until(lambda: clock._at != looked)
+    async with site(store, **apps) as at:
+        machine = at.broker.site.recipients.local["orders"].machine  # type: ignore[union-attr]
+        assert 0 <= at.broker.context.loop.time() - machine.since < 5
+        assert state(at, "orders") == "fault"
+        await at.later(10.1)
+        await at.until(lambda: state(at, "orders") == "defunct")
 
 
 @pytest.mark.parametrize("count", [1, 50])
