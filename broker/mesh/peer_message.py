@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from ...base.cache import Cache
 from ...mesh.node.actions import PeerMessage, Returned, Verdict
 from ...mesh.wire.envelope import peer_message_kind
 from ...mesh.wire.visited import numbers
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.mesh")
 
+WITHOUT = {"recipients": "that broker has [recipients] in its file: give it to this one too, or it knows neither origins nor names"}
+UNKNOWN = 64  # parts that are remembered
 MOST_TOGETHER = 65_536  # bytes of posts after which those that go together are sent
 
 
@@ -60,6 +63,7 @@ class PeerMessages:
         self._handlers: dict[str, Handler] = {}
         self._ahead: set[str] = set()
         self._waiting: dict[str, Callable[[], None]] = {}  # kind -> whom to tell that there is room
+        self._unknown: Cache[str, None] = Cache(UNKNOWN)  # parts of the broker that posts were for, and that it does not have
         self.counts = {"sent": 0, "received": 0, "returned": 0, "unhandled": 0}
 
     def register(self, kind: str, handler: Handler, ahead: bool = False) -> None:
@@ -144,10 +148,19 @@ class PeerMessages:
         handler = self._handlers.get(action.kind)
         if handler is None:
             self.counts["unhandled"] += 1
-            log.warning("event=post-unknown kind=%s origin=%d text=is a newer version of mqmesh running there?", action.kind, action.origin)
+            self._say_unknown(action)
             return
         self.counts["received"] += 1
         handler.received(action.origin, action.body, action.expiry)
+
+    def _say_unknown(self, action: PeerMessage) -> None:
+        """Once for each part that it belongs to: there are many posts of the same kind."""
+        part = action.kind.partition("/")[0]
+        if part in self._unknown:
+            return
+        self._unknown.keep(part, None)
+        text = WITHOUT.get(part, "is a newer version of mqmesh running there?")
+        log.warning("event=post-unknown kind=%s origin=%d text=%s", action.kind, action.origin, text)
 
     def returned(self, action: Returned) -> bool:
         """Hand back what will not arrive; False when it is a client's message."""

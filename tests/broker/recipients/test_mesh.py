@@ -10,6 +10,8 @@ import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings, parse
 from mqmesh.broker.recipients.shell import Recipients
 from mqmesh.mqtt.packets import Puback, Publish
+from mqmesh.mqtt.properties import Property
+from mqmesh.mqtt.reasons import Reason
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
 from support.storage.failing_store import FailingStore
@@ -17,6 +19,29 @@ from support.storage.failing_store import FailingStore
 from .test_recipients import served, users
 
 KEY = "0123456789abcdef"
+
+
+async def test_a_broker_without_the_table_passes_messages_on_and_says_what_it_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    table = {"recipients": {"message_interval": 1, "application": [{"name": "orders", "alternatives": ["backup"]}, {"name": "backup"}]}}
+    with_table = Site(mesh=(1, MeshSettings("m", KEY, silence=1000, start_wait=0.0)))
+    with_table.broker.config.recipients = parse(table).recipients
+    async with with_table as one:
+        peers = [PeerSettings(one.broker.addresses[0])]
+        async with Site(mesh=(2, MeshSettings("m", KEY, peers=peers, silence=1000, start_wait=0.0))) as two:
+            await until(lambda: not two.broker.site.router.route(b"app/orders/x").empty)
+            orders, backup, shop = await served(one, "orders"), await served(one, "backup"), await two.client("shop")
+            await shop.subscribe("shop/answers")
+            assert await shop.publish("app/orders/new", b"1", 1, properties={Property.RESPONSE_TOPIC: "shop/answers"}) == 0
+            for who in (orders, backup):
+                assert [one.payload for one in await who.messages(1, acknowledge=False)] == [b"1"]
+                await one.later(1.1)
+            (back,) = await shop.messages(1)
+            assert ("mqmesh-tried", "orders,backup") in back.properties[Property.USER_PROPERTY]
+            assert await shop.publish("app/none/new", b"1", 1) == Reason.NO_MATCHING_SUBSCRIBERS
+            await until(lambda: two.broker.site.mesh.peer_messages.counts["unhandled"] > 0)  # type: ignore[union-attr]
+    said = [one for one in caplog.messages if "event=post-unknown" in one]
+    assert len(said) == 1
+    assert "[recipients] in its file" in said[0]
 
 
 class Mesh:
