@@ -5,7 +5,7 @@ Sampling chooses blocks of messages by their ids, so that every broker journals 
 
 from __future__ import annotations
 
-from ...base.cache import LONGEST
+from ...base.cache import LONGEST, Cache
 from ...mqtt.topics import matches
 from .kinds import name_id
 from .settings import TOPIC, JournalSettings, TopicRule
@@ -13,6 +13,7 @@ from .settings import TOPIC, JournalSettings, TopicRule
 ALL = TopicRule("$queue/#", "full")
 COUNTED = TopicRule("#", "counted", 0.0)
 KNOWN = 100_000  # topics whose rule is remembered
+QUEUES = 10_000  # the same of queues: clients make temporary ones all the time
 PREFIXES = 10_000  # parts of topics that the counters tell apart; all others are "(other)"
 OTHER = "(other)"
 BLOCK_BITS = 6  # messages are sampled in blocks of 64, so that runs stay runs
@@ -26,7 +27,7 @@ class Topics:
         self._rules = settings.topics
         self._levels = settings.dimension
         self._known: dict[bytes, TopicRule] = {}
-        self._queues: dict[str, TopicRule] = {}
+        self._queues: Cache[str, TopicRule] = Cache(QUEUES)
         self.prefixes: dict[str, int] = {}
         self.full = any(rule.mode != "counted" for rule in settings.topics)
         self.selecting = any(rule.select for rule in settings.topics)
@@ -55,7 +56,8 @@ class Topics:
         found = self._queues.get(name)
         if found is None:
             matching = (rule for rule in self._rules if rule.filter.startswith("$") and matches(rule.filter, f"$queue/{name}"))
-            found = self._queues[name] = next(matching, ALL)
+            found = next(matching, ALL)
+            self._queues.keep(name, found)
         return found
 
     def noted(self, topic: bytes) -> bool:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from ...base.cache import LONGEST
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ...mqtt.session import Delivery
@@ -235,9 +236,11 @@ class Recipient:
         changes = self.port.router.edits
         known = self._serving.get(topic)
         if known is None or known[0] != changes:
-            if len(self._serving) > 1000:
-                self._serving.clear()
-            known = self._serving[topic] = (changes, self._subscribed(topic.decode(), self.addressed(topic)))
+            known = (changes, self._subscribed(topic.decode(), self.addressed(topic)))
+            if len(topic) <= LONGEST:
+                if len(self._serving) > 1000:
+                    self._serving.clear()
+                self._serving[topic] = known
         return [one for one in known[1] if one[0].connection is not None]
 
     def _subscribed(self, topic: str, addressed: bool) -> list[Server]:

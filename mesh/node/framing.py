@@ -22,6 +22,7 @@ from .core import Core, LinkEnd, Passage
 from .own_tree import OwnTree
 
 TEMPLATES = 4096  # kept
+LONGEST_KEPT = 1024  # bytes of topic and properties, which clients choose, beyond which nothing is kept
 
 
 class Framer:
@@ -113,9 +114,11 @@ class Framer:
             self._generation = core.generation
         known = self._fronts.get((topic, qos, share, length))
         if known is None:
-            if len(self._fronts) >= TEMPLATES:
-                self._fronts.clear()
-            known = self._fronts[topic, qos, share, length] = self._new_fronts(topic, qos, share, length)
+            known = self._new_fronts(topic, qos, share, length)
+            if len(topic) <= LONGEST_KEPT:
+                if len(self._fronts) >= TEMPLATES:
+                    self._fronts.clear()
+                self._fronts[topic, qos, share, length] = known
         for end, _ in known:
             if end.full:
                 return None
@@ -226,7 +229,7 @@ class Framer:
             head = encode_head(flags, self._core.number, epoch, self._tree.number if tree is None else tree, width, version)
             middle = encode_rest(expiry, picks, correlation, mark if run.retain else None)
             template = Template(run.topic, head, width, middle, others, length)
-            if not mark:
+            if not mark and len(run.topic) + len(run.properties) <= LONGEST_KEPT:
                 if len(self._templates) >= TEMPLATES:
                     self._templates.clear()
                 self._templates[key] = template

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...base.cache import LONGEST
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.cutting import alike_until, part_of_each
 from ...mqtt.batch.parts import PartsBatch
@@ -445,9 +446,10 @@ class Relay:
             check_topic(topic)
         except MqttError as error:
             raise bad_frame(str(error)) from None
-        if len(self._topics) >= TOPICS:
-            self._topics.clear()
-        self._topics.add(topic)
+        if len(topic) <= LONGEST:
+            if len(self._topics) >= TOPICS:
+                self._topics.clear()
+            self._topics.add(topic)
 
     def _check_others(self, others: bytes) -> None:
         check_others(others)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ....base.cache import LONGEST
 from ....mqtt.batch.run import Run
 from ...wire.batch import PLAIN_REST
 from ...wire.envelope import ASKS, FIXED, publish_time
@@ -115,6 +116,8 @@ class DirectLane:
         """The general way has taken `data`, which is one frame without picks and properties of the application."""
         start = 2 if data[1] < 128 else 3
         if len(data) > LARGEST or bits_end != topic_end + HEADER + FIXED + stream.head.width or stream.head.width > 64:
+            return
+        if topic_end - start - 2 > LONGEST:  # clients choose topics, and this counts entries
             return
         if len(link.direct) >= REMEMBERED:
             link.direct.clear()

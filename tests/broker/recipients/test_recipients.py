@@ -224,3 +224,12 @@ async def test_the_journal_follows_a_message_that_fails_over(tmp_path: Path) -> 
     assert [row["client"] for row in same if row["kind"] == Kind.ACKNOWLEDGED] == clients[1:]
     (over,) = [row for row in same if row["kind"] == Kind.FAILED_OVER]
     assert over["recipient"] == clients[0]
+
+
+async def test_who_takes_a_long_topic_is_not_remembered() -> None:
+    async with site(application=[application("orders")]) as at:
+        orders, shop = await served(at, "orders"), await at.client("shop")
+        for topic in (f"app/orders/{'t' * 10_000}", "app/orders/short"):
+            assert await shop.publish(topic, b"1", 1) == 0
+            assert [one.topic for one in await orders.messages(1)] == [topic]
+        assert list(at.broker.site.recipients.local["orders"]._serving) == [b"app/orders/short"]
