@@ -17,9 +17,11 @@ import asyncio
 import contextvars
 import itertools
 import selectors
+import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
+from weakref import WeakKeyDictionary
 
 SOCKET = 64 * 1024  # bytes that a socket holds for a receiver that does not read
 HIGH, LOW = 64 * 1024, 16 * 1024  # asyncio's own
@@ -76,6 +78,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual = _Nobody()
         super().__init__(self._virtual)
         self.network = Network(self)
+        self._dialled: WeakKeyDictionary[socket.socket, str] = WeakKeyDictionary()
         self.errors: list[dict[str, Any]] = []
         self.set_exception_handler(lambda loop, context: self.errors.append(context))
         self.set_task_factory(self._task)  # type: ignore[arg-type]
@@ -127,9 +130,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def create_server(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
         return self.network.listen(factory, host, port)
 
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        """A place has one address, its name."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """The socket stands for its place until `create_connection` takes it."""
+        self._dialled[sock] = address[0]
+
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
         life = LIFE.get()
         assert life is not None
+        sock = options.get("sock")
+        if sock is not None:
+            host = self._dialled.pop(sock)
+            sock.close()
         return await self.network.connect(factory, host, life)
 
 
