@@ -38,6 +38,7 @@ MOVED = "the metabroker that had this session is gone: connect again"
 NEWER = "this client has a newer session with this remote, begun while the metabrokers did not hear each other"
 AWAY = "the metabroker that has this durable session is away; the session waits for it"
 GRACE = 10.0  # seconds that a session goes on without a client that has vanished: programs such as mosquitto_rr say no DISCONNECT
+AT_ONCE = 200  # sessions that end at one call of `on_timer`: what the shell does for each of them takes longer
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
@@ -62,7 +63,7 @@ class Core:
         self.publishing = Publishing(state)
         self.ours: Callable[[], bool] = lambda: True
         self._new_id = new_id
-        self._shared: dict[Credentials, Remote] = {}
+        self._shared: dict[Credentials, dict[int, Remote]] = {}  # by number: sessions that come share the first
         self._clients: dict[str, int] = {}  # name of a client -> its sessions
         self._next_look = 0.0
 
@@ -225,8 +226,10 @@ class Core:
         self._state.answer(client, "connack", code=code, reason=reason)
 
     def _join(self, client: str, credentials: Credentials, durable: int, expiry: int, now: float) -> None:
-        remote = self._shared.get(credentials)
-        if remote is None:
+        shared = self._shared.get(credentials)
+        if shared:
+            remote = next(iter(shared.values()))
+        else:
             remote = self.add_remote(credentials, self.new_client_id() if self.persistence is not None else "")
             if self.persistence is not None:
                 self.persistence.put_remote(remote)
@@ -246,7 +249,7 @@ class Core:
     def add_remote(self, credentials: Credentials, client_id: str) -> Remote:
         """A remote that nobody has used yet."""
         remote = Remote(self._state.new_token(), credentials, client_id=client_id)
-        self._shared.setdefault(credentials, remote)
+        self._shared.setdefault(credentials, {})[remote.number] = remote
         self.remotes[remote.number] = remote
         return remote
 
@@ -452,10 +455,10 @@ class Core:
     def _leave(self, remote: Remote) -> None:
         """Nobody needs a remote any more."""
         del self.remotes[remote.number]
-        if self._shared[remote.credentials] is remote:
+        shared = self._shared[remote.credentials]
+        del shared[remote.number]
+        if not shared:
             del self._shared[remote.credentials]
-            for other in self.remotes.values():
-                self._shared.setdefault(other.credentials, other)
         self.subscriptions.forget_remote(remote)
         if self.persistence is not None:
             self.persistence.forget_remote(remote)
@@ -584,28 +587,33 @@ class Core:
         return self._next_look
 
     def on_timer(self, now: float) -> None:
-        """Answer connect requests that took too long; end sessions without a request."""
+        """Answer connect requests that took too long; end sessions without a request, `AT_ONCE` of them in one call."""
         if now < self._next_look:
             return
         self._state.now = now
+        left = AT_ONCE
         for session in list(self.sessions.values()):
             until = session.remote.joining.get(session.id)
             if until is not None and now >= until:
                 self._end(session)
                 self._no_session(session.client, Code.REMOTE_UNREACHABLE, session.remote.reason or "the remote does not answer")
+                left -= 1
             elif until is None and now >= session.ends:
                 self._state.tell_status(session, Code.SESSION_ENDED, f"no request for {session.life:.0f} s")
                 self._end(session)
+                left -= 1
             elif session.durable is not None and self.persistence is not None:
                 self.persistence.on_timer(session, now)
-        for remote in list(self.remotes.values()):
+            if not left:
+                break
+        for remote in list(self.remotes.values()) if left else ():
             if remote.leaves is not None and now >= remote.leaves:
                 self._leave(remote)
             elif remote.retry is not None and now >= remote.retry:
                 remote.retry = None
                 self.reach(remote)
         self.publishing.unanswered.on_timer(now)
-        self._next_look = now + 1.0
+        self._next_look = now + 1.0 if left else now
 
 
 def key_of_remote(credentials: Credentials) -> bytes:

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial, wraps
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -67,6 +68,7 @@ log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
 LOOK = 2.0  # seconds between two looks for sessions of metabrokers that are gone
 LEAVING = 2.0  # seconds for connections to be left
+AT_ONCE = 32  # remotes that are lost whose sessions are told in one turn of the loop
 FAULT_PAUSE = 5.0  # seconds after a fault of a connector
 UNHEARD = "other metabrokers beside this broker are not noticed: let this client publish and subscribe there, or run one"
 NAMES = "give each a --id of its own"
@@ -125,6 +127,7 @@ class Server:
         self.community = community.connection(self._on_community, self._community_down, self.fail)
         self.remotes: dict[int, Connector] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._down: dict[int, tuple[bool | None, str]] = {}  # remotes that are lost, which the core does not know yet: refused, text
         self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
         self._groups: dict[int, PendingDelivery] = {}
         self._runs: dict[int, PendingRun] = {}
@@ -407,6 +410,8 @@ class Server:
     @_guarded
     def _on_remote(self, number: int, events: list[Event]) -> None:
         now = self._now()
+        if self._down:
+            self._fail(number)
         for event in events:
             match event:
                 case IncomingRun():
@@ -438,13 +443,30 @@ class Server:
         more = self._warned.due(self._now(), ("", what))
         log.log(logging.DEBUG if more is None else logging.WARNING, "%s%s", text, f" more={more}" if more else "")
 
-    @_guarded
     def _remote_down(self, number: int, refused: bool | None, text: str) -> None:
+        """A connection is lost, or was not made. Thousands may be lost at one moment: some of them are taken in a turn of the loop."""
+        self._down[number] = refused, text
+        if len(self._down) == 1:
+            asyncio.get_running_loop().call_soon(self._take_down)
+
+    @_guarded
+    def _take_down(self) -> None:
+        for number in list(islice(self._down, AT_ONCE)):
+            self._fail(number)
+        self._carry_out()
+        if self._down:
+            asyncio.get_running_loop().call_soon(self._take_down)
+
+    def _fail(self, number: int) -> None:
+        """Tell the core that a remote is down, unless it knows."""
+        down = self._down.pop(number, None)
+        if down is None:
+            return
+        refused, text = down
         code = Code.REMOTE_UNREACHABLE
         if refused is not None:
             code = Code.REMOTE_REFUSED_CREDENTIALS if refused else Code.REMOTE_REFUSED
         self.core.on_failed(number, code, text)
-        self._carry_out()
         self._services.find_again(number)
 
     def _congestion(self, number: int, now: float) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mqmesh.base.metabroker import IDENTITY, Code
 from mqmesh.base.settings import ConfigError
 from mqmesh.metabroker.core.actions import Close, Deliver, Open, Resolve, Respond, Send, Subscribe, Unsubscribe
-from mqmesh.metabroker.core.core import ANSWERS, Core
+from mqmesh.metabroker.core.core import ANSWERS, AT_ONCE, Core
+from mqmesh.metabroker.core.remote import Credentials
 from mqmesh.metabroker.mqtt.client import ClientMachine
 from mqmesh.metabroker.mqtt.login import Login
 from mqmesh.metabroker.policy import Policy, parse
@@ -495,3 +496,43 @@ def test_the_wire_takes_a_message_of_qos_2_once_over_two_connections(present: bo
     assert made.take() == (encode(Pubrec(8), 5) if present else b"")
     made.acknowledge(8, message.epoch, 1.0)  # of the connection that is gone
     assert made.take() == b""
+
+
+def test_very_many_sessions_that_are_due_at_once_end_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a login of its own. The remote of one that ends is found without a look at the others."""
+    count = 2 * AT_ONCE + 10
+    world = World(idle=60, sessions=1000)
+    for number in range(count):
+        world.session(f"c{number}", username=f"u{number}", password="x")
+    compared = 0
+    hashed, equal = Credentials.__hash__, Credentials.__eq__
+
+    def counted(plain: Any) -> Any:
+        def call(*args: Any) -> Any:
+            nonlocal compared
+            compared += 1
+            return plain(*args)
+
+        return call
+
+    monkeypatch.setattr(Credentials, "__hash__", counted(hashed))
+    monkeypatch.setattr(Credentials, "__eq__", counted(equal))
+    left = []
+    while world.core.sessions:
+        world.core.on_timer(61.0)
+        left.append(len(world.core.sessions))
+    assert left == [AT_ONCE + 10, 10, 0]
+    assert not world.core.remotes
+    assert compared < 10 * count
+
+
+def test_a_session_that_comes_shares_the_remote_that_is_left_of_two_with_one_login() -> None:
+    world = World()
+    first = world.session("a")
+    credentials = world.core.remotes[first].credentials
+    second = world.core.add_remote(credentials, "")
+    assert world.session("b") == second.number  # the highest number
+    assert [len(remote.sessions) for remote in world.core.remotes.values()] == [2, 0]
+    world.core._leave(world.core.remotes[first])
+    world.session("c")
+    assert len(second.sessions) == 1
