@@ -265,7 +265,7 @@ class Site:
         if not self._looking:
             self._looking = True
             turns = self.context.turns
-            turns.run(turns.broker, self._looks(), "work=connections")
+            turns.run(turns.ends, self._looks(), "work=connections")
 
     def _looks(self) -> Iterator[None]:
         try:

@@ -83,6 +83,7 @@ class Turns:
     """The turns of one broker.
 
     broker: the share of the broker itself, of links and of timers.
+    ends: the share of connections that are lost, and of sessions and wills that are due: of very many at once, so no address waits for it.
     current: the share that the work is charged to that runs.
     until: when the slice that runs is over, on `clock`. what: the first byte of the packet that is being taken.
     clock: seconds, as precise as can be had cheaply. meter: seconds of processor time of this thread.
@@ -106,6 +107,7 @@ class Turns:
         self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
         self._waiting: list[Share] = []
         self.broker = self.current = self.share("broker")
+        self.ends = self.share("ends")
         self._scheduled = False
         self._enough = False
         self._level = 0.0  # seconds that pieces have taken lately, less the time that has passed

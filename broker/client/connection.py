@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..routing.publication import Withheld
     from ..routing.route import Recipients
     from ..site import Site
+    from ..turns import Share
     from .rate_limit import Throttle
 
 log = logging.getLogger("mqmesh.broker")
@@ -239,13 +240,13 @@ class Connection(Outgoing, asyncio.Protocol):
         elif self.held or self.session is None or self.inside:
             self.close()
             self.context.flush()
-        elif turns.enter(self.share):
+        elif turns.enter(turns.ends):
             self.close()
             self.context.flush()
-            turns.leave(self.share, self)
+            turns.leave(turns.ends, self)
         else:
             self.ending = True
-            self.wait_for_turn()
+            self.wait_for_turn(turns.ends)
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -333,11 +334,11 @@ class Connection(Outgoing, asyncio.Protocol):
             turns.leave(self.share, self)
         return True
 
-    def wait_for_turn(self) -> None:
-        """Work on what has come when it is this address's turn; read no more until then."""
+    def wait_for_turn(self, share: Share | None = None) -> None:
+        """Work on what has come when it is the turn of this address, or of a share; read no more until then."""
         self.waits = self.held = True
         self.pause_reading_for(TURN)
-        self.context.turns.wait(self.share, self)
+        self.context.turns.wait(share or self.share, self)
         self._charge_tail()
 
     def work(self, steps: Iterator[object]) -> None:

@@ -216,7 +216,7 @@ class Sessions:
     def _in_turn(self, session: Session, what: Callable[[], object]) -> None:
         """Do what a timer of a session asks for. Those of very many may ask at one moment, so each has a turn."""
         turns = self._context.turns
-        turns.run(turns.broker, (what() for _ in range(1)), f"client={quoted(session.client_id)} work=session-timer")
+        turns.run(turns.ends, (what() for _ in range(1)), f"client={quoted(session.client_id)} work=session-timer")
 
     def _end_due(self, session: Session, ends_at: float) -> None:
         self._in_turn(session, partial(self._expire, session, ends_at))

@@ -13,7 +13,7 @@ import pytest
 from mqmesh.broker.server import Broker
 from mqmesh.broker.session.will import Will
 from mqmesh.broker.turns import SLICE
-from mqmesh.mqtt.packets import Connect
+from mqmesh.mqtt.packets import Connect, Publish, Subscription
 from mqmesh.mqtt.packets import Will as WillPacket
 from mqmesh.mqtt.properties import Property
 from support.broker_site import until
@@ -77,6 +77,21 @@ def test_clients_that_go_at_once_have_a_turn_each(begin: Begin) -> None:
         assert len(broker.site.sessions) == 1
         assert all(wire.connection.closing for wire in wires)
         assert not watcher.connection.closing
+
+    run(story())
+
+
+@pytest.mark.parametrize("begin", [reset, end, silent])
+def test_a_client_of_the_same_address_does_not_wait_for_all_who_go(begin: Begin) -> None:
+    async def story() -> None:
+        broker = await started()
+        stays = Wire(broker, 5).connect("stays", Subscription("t"))
+        wires = [give(broker, number) for number in range(CLIENTS)]
+        slow(broker)
+        begin(wires)
+        stays.send(Publish("t", b"x"))
+        await until(lambda: bool(stays.transport.written))
+        assert broker.context.counters.clients > CLIENTS - 3 * MOST
 
     run(story())
 
