@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..session.session import Session
     from ..site import ClientConnection, Site
     from .find_puts import Puts
+    from .posts import Posts
 
 
 def publish_run(
@@ -437,6 +438,23 @@ def serve(publication: Publication, session: Session, run: Batch, service: Servi
         acknowledge(connection, run.qos, numbers, 0 if answered else Reason.NO_MATCHING_SUBSCRIBERS)
         return
     asked = numbers if fresh is run else [numbers[index] for index in new or ()]
+    _answered(connection, session, run, numbers, asked, answered)
+
+
+def serve_together(connection: ClientConnection, session: Session, posts: Posts) -> None:
+    """The same for messages whose properties differ."""
+    if connection.site.persistence is not None:
+        connection.site.persistence.begin()
+    if connection.receive_maximum:
+        check_quota(connection, session, posts)
+    _answered(connection, session, posts, posts.numbers, posts.numbers, posts.service(connection, posts.payloads, posts.properties))
+
+
+def _answered(
+    connection: ClientConnection, session: Session, run: Batch | Posts, numbers: Numbers, asked: Numbers, answered: list[str | None]
+) -> None:
+    """Acknowledge messages that a service has taken or refused. asked: those it was given. answered: why it refuses each, or None."""
+    persistence = connection.site.persistence
     wrong = {number: text for number, text in zip(asked, answered, strict=True) if text is not None}
     if not wrong:
         if persistence is not None:
@@ -452,7 +470,7 @@ def serve(publication: Publication, session: Session, run: Batch, service: Servi
         acknowledge(connection, run.qos, [number])
 
 
-def check_quota(connection: ClientConnection, session: Session, batch: Batch | Puts) -> None:
+def check_quota(connection: ClientConnection, session: Session, batch: Batch | Posts | Puts) -> None:
     """Our Receive Maximum (MQTT-3.3.4-7): what came in one piece was sent before any of it was acknowledged."""
     if batch.qos == 1:
         connection.taken += batch.count

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..routing.route import Recipients, Route
     from ..session.session import Session
     from ..site import ClientConnection
+    from .posts import Posts
 
 TEXTS = {
     Reason.PAYLOAD_FORMAT_INVALID: "the payload is not the UTF-8 that its Payload Format Indicator says it is",
@@ -58,7 +59,9 @@ def acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, reason
         connection.confirm(qos, bytes(block), count)
 
 
-def refuse(connection: ClientConnection, session: Session, batch: Batch, numbers: Numbers, reason: int, text: str | None = None) -> None:
+def refuse(
+    connection: ClientConnection, session: Session, batch: Batch | Posts, numbers: Numbers, reason: int, text: str | None = None
+) -> None:
     """PUBACK or PUBREC with a reason of 0x80 or above; a plain one where the version has no reasons (MQTT-3.3.5-2 of 3.1.1)."""
     if batch.qos == 2:
         if connection.version == 5:

@@ -58,18 +58,20 @@ def find_packets(
             break
         topic_end = start + 2 + (data[start] << 8 | data[start + 1])
         payload = topic_end + skip
+        found = admitted.get(data[start + 2 : topic_end])
+        if found is None:
+            break
         if version5:
             if payload >= stop or (data[payload] and not _travels(data, payload, stop)):
                 break
         elif payload > stop:
             break
-        found = admitted.get(data[start + 2 : topic_end])
         if found is not recipients:
             if recipients is not None:
                 break
             recipients = found
-            far = (found.mask or found.noted) if found is not None and version5 else 0
-        if found is None or (far and data[payload]):
+            far = (found.mask or found.noted) if version5 else 0
+        if far and data[payload]:
             break  # into the mesh and the journal, properties go with runs
         if skip:
             number = data[topic_end] << 8 | data[topic_end + 1]

@@ -26,12 +26,14 @@ from ..auth.permissions import identified
 from ..ledger import ALIAS, ALIASES
 from ..routing.publication import Publication
 from ..routing.route import Route
-from .accept import check_quota, publish, publish_run
+from .accept import check_quota, publish, publish_run, serve_together
 from .acknowledge import acknowledged
 from .fan_out import wait_for
 from .find_packets import PLAIN, alike, find_packets
+from .find_posts import find_posts
 from .find_puts import find_puts, may_be_put
 from .handles import handle_of
+from .posts import MOST
 from .properties import read_properties
 from .queueing import put, put_each
 
@@ -145,7 +147,7 @@ def take_packets(connection: ClientConnection, session: Session, data: bytes, po
         return after
     found = find_packets(connection, data, position, end, maximum)
     if found is None:
-        return 0
+        return take_posts(connection, session, data, position, end, maximum)
     batch, recipients, numbers, after = found
     if recipients.queue is not None:
         if connection.receive_maximum and batch.qos:
@@ -175,6 +177,17 @@ def take_puts(connection: ClientConnection, session: Session, data: bytes, posit
     connection.received += puts.count
     connection.context.counters.publish_bytes_received += puts.stop - position
     return puts.stop
+
+
+def take_posts(connection: ClientConnection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:
+    """The same for messages that one service of the broker takes, whatever their properties."""
+    posts = find_posts(connection, data, position, end, maximum)
+    if posts is None:
+        return 0
+    serve_together(connection, session, posts)
+    connection.received += posts.count
+    connection.context.counters.publish_bytes_received += posts.stop - position
+    return posts.stop
 
 
 def take_run(
@@ -232,6 +245,8 @@ def take_run(
         block = identified(properties, connection.client_id, site.guard.site if site.mesh is not None else "")
         raw_version = 0
     size = stop - position
+    if route.service is not None:
+        after = min(after, position + MOST * size)
     offset = payload - position
     chunk = data if after - position == len(data) else data[position:after]
     run = Run(topic, qos, first & 1 == 1, None, block, expiry, connection.context.now, (chunk, offset, size, size - offset), raw_version)

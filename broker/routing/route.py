@@ -22,6 +22,7 @@ NO_GROUPS: frozenset[tuple[str, str]] = frozenset()  # Python makes a new one, o
 
 # Answers requests to the broker: whether somebody got the answers; or, for each request, why it is refused (None: it is not).
 Service = Callable[["Connection", "Batch", "PublishProperties | None"], "bool | list[str | None]"]
+Together = Callable[["Connection", "list[bytes]", "list[PublishProperties | None]"], "list[str | None]"]
 
 
 Addressed = Callable[[Any, Any, Any], Any]  # (publication, run, route) -> (run, route) as they go on; None: refused

@@ -31,6 +31,7 @@ from .route import (
     Route,
     Service,
     Target,
+    Together,
     heard_by,
     queue_recipients,
     target_of,
@@ -95,7 +96,7 @@ class Router:
 
     access: who may see and publish what.
     receipts: whether messages of a topic are acknowledged after receipts.
-    services: what answers requests, by topic.
+    services: what answers requests, by topic. together: the same of those that take messages whose properties differ at once.
     addressed: says of a topic for which a route is made, and of who is subscribed, what `Route.addressed` is. None: no topic is reserved.
     queues: who takes subscriptions of queues; None: there are no queues, and their topics are as any other.
     recipients: of plain topics that any client may publish to, by topic.
@@ -131,6 +132,7 @@ class Router:
         self.noting: Callable[[bytes, str], tuple[bool, str]] = lambda topic, text: (False, "")
         self.journal: Recorder | None = None
         self.services: dict[str, Service] = {}
+        self.together: dict[bytes, Together] = {}
         self.queues: Members | None = None
         self.addressed: Callable[[str, dict[Any, list[Entry]], list[ShareGroup]], Addressed | None] | None = None
         self.spreads: list[Spread] = []

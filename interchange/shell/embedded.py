@@ -138,6 +138,7 @@ class Interchange:
         except (ValueError, TypeError, KeyError, Refusal) as error:
             raise StartError(f"interchange: its calls in the store cannot be read: {error}") from error
         site.router.services[POST] = self._posted
+        site.router.together[POST.encode()] = self._posted_together
         site.router.services[EXPLAIN] = self._explained
         self._correlate(broker.config, home, kept.calls)
         site.queues.may_take = self._may_take
@@ -246,13 +247,19 @@ class Interchange:
 
     def _posted(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> list[str | None]:
         """Take what a client posts: for each message why it is refused; None: it is not."""
+        return self._posted_together(connection, run.payloads, [properties] * run.count)
+
+    def _posted_together(self, connection: Connection, payloads: list[bytes], said: list[PublishProperties | None]) -> list[str | None]:
+        """The same of messages whose properties differ."""
         refusals: list[str | None] = []
-        reply = Reply(self._router, connection, properties, ANSWER)
-        listens = reply.wanted()
-        told: Told = partial(self._tell, reply)
         sender, has = partial(self._sender, connection.user), self._has(connection)
         failing = self._keeping.failing  # then a refusal waits for no commit
-        for payload in run.payloads:
+        wanted: dict[str | None, bool] = {}  # Response Topic -> whether the client takes answers there
+        for payload, properties in zip(payloads, said, strict=True):
+            reply = Reply(self._router, connection, properties, ANSWER)
+            if (listens := wanted.get(topic := properties.response_topic if properties is not None else None)) is None:
+                listens = wanted[topic] = reply.wanted()
+            told: Told = partial(self._tell, reply)
             answer: dict[str, Any] | None
             try:
                 if (owes := self._guard.owes(connection.user, connection.client_id)) is not None:

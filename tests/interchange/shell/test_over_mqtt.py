@@ -271,6 +271,34 @@ async def test_many_in_one_piece(tmp_path: Path) -> None:
         assert [int((await bank.take())[0]) for _ in range(396)] == [one for one in range(1, 401) if one % 100]
 
 
+async def test_responses_in_one_piece(tmp_path: Path) -> None:
+    """Each has a hop of its own, and so its own answer; a second response among them is refused by itself."""
+    async with InterchangeSite(tmp_path) as site:
+        shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
+        for number in range(40):
+            await shop.post("request", b"%d" % number, recipient="bank/credit")
+        hops = [(body, header["hop"].encode()) for body, header in [await bank.take() for _ in range(40)]]
+        hops.insert(20, (b"once more", hops[10][1]))
+        said = {Property.USER_PROPERTY: [("sender", "bank/credit")], Property.RESPONSE_TOPIC: ANSWER}
+        posts = [
+            Publish(POST, body, 1, packet_id=number, properties=said | {Property.CORRELATION_DATA: hop})
+            for number, (body, hop) in enumerate(hops, 1)
+        ]
+        bank.client.send(*posts)
+        acks, answers = [], []
+        while len(acks) < 41 or len(answers) < 41:
+            packet = await bank.client.receive()
+            (acks if isinstance(packet, Puback) else answers).append(packet)
+        assert [(one.packet_id, one.reason >= 0x80) for one in acks] == [(number, number == 21) for number in range(1, 42)]
+        assert [one.properties[Property.CORRELATION_DATA] for one in answers] == [hop for _, hop in hops]
+        assert [json.loads(one.payload).get("code") for one in answers if one.properties[Property.CORRELATION_DATA] == hops[10][1]] == [
+            None,
+            "already-answered",
+        ]
+        found = [await shop.take() for _ in range(40)]
+        assert [body for body, header in found if header["kind"] == "response"] == [b"%d" % number for number in range(40)]
+
+
 async def test_a_store_that_takes_nothing_refuses_posts_at_once(tmp_path: Path) -> None:
     site, store = InterchangeSite(tmp_path), FailingStore(MemoryStore())
     site.broker = Broker(site.config, store)
