@@ -230,6 +230,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.site.lost(self)
         if not self.closing:
             self.lost_by, self.transport = error, LOST
+            self.congested = True  # until its turn to end: what queues and shared subscriptions have is for others
             self._end()
 
     def _end(self) -> None:

@@ -166,12 +166,17 @@ class Part:
         if len(self.states) == 1:
             return [(0, 1)] if self.takers[0] == member and self.states[0] in HELD_BYTES else []
         found: list[tuple[int, int]] = []
-        for index, (state, taker) in enumerate(zip(self.states, self.takers, strict=True)):
-            if taker == member and state in HELD_BYTES:
-                if found and sum(found[-1]) == index:
-                    found[-1] = found[-1][0], found[-1][1] + 1
-                else:
-                    found.append((index, 1))
+        takers, wanted, width = self.takers.tobytes(), array("I", (member,)).tobytes(), self.takers.itemsize
+        at = takers.find(wanted)  # members may be thousands that leave at once: each message is not looked at for each of them
+        while at >= 0:
+            index, between = divmod(at, width)
+            at = takers.find(wanted, at + (1 if between else width))
+            if between or self.states[index] not in HELD_BYTES:
+                continue
+            if found and sum(found[-1]) == index:
+                found[-1] = found[-1][0], found[-1][1] + 1
+            else:
+                found.append((index, 1))
         return found
 
     def mark(self, start: int, count: int, state: int) -> None:

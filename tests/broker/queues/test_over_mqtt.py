@@ -13,6 +13,7 @@ from mqmesh.broker.queues.core.blocks import KEPT_RETURNS
 from mqmesh.broker.queues.core.plan import ALL, plan_of
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.turns import Steps
 from mqmesh.mqtt.packets import Puback, Publish, Pubrec, Will
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.sqlite import SqliteStore
@@ -75,6 +76,27 @@ async def test_what_a_lost_member_had_goes_to_another_at_once(tmp_path: Path) ->
         await b.cut()
         await put(shop, b"4")
         assert (await back.messages(1))[0].payload == b"4"  # it is a member still
+
+
+async def test_what_members_had_that_are_lost_at_once_is_given_to_none_of_them(tmp_path: Path) -> None:
+    """Their ends have a turn each. Each message is given back once, and not by one lost member after the other."""
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, members = await site.client("shop"), [await site.client(f"m{number}") for number in range(20)]
+        for member in members:
+            await member.subscribe("$queue/orders", qos=1)
+        await put(shop, *(b"%d" % number for number in range(100)))
+        await site.until(lambda: sum(member.waiting() for member in members) == 100)
+        connections = [site.broker.site.sessions.get(f"m{number}").connection for number in range(20)]  # type: ignore[union-attr]
+        turns = site.broker.context.turns
+        turns.wait(turns.ends, Steps(turns, iter(range(3)), "test"))  # so that none of them is ended at once
+        for connection in connections:
+            connection.connection_lost(ConnectionResetError())
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        await site.until(lambda: site.broker.context.counters.clients == 1)
+        assert queue.counts["returned"] == 100
+        late = await site.client("late")
+        await late.subscribe("$queue/orders", qos=1)
+        assert len(await late.messages(100)) == 100
 
 
 async def test_a_message_that_nobody_can_use_becomes_a_dead_letter(tmp_path: Path) -> None:
