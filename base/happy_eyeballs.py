@@ -9,6 +9,7 @@ cannot.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from asyncio.staggered import staggered_race
@@ -70,6 +71,8 @@ async def _connect(loop: asyncio.AbstractEventLoop, info: AddressInfo, errors: l
             sock.close()
             raise
     except OSError as error:
+        if error.errno is not None:
+            error.strerror = os.strerror(error.errno)  # asyncio puts "Connect call failed" and the address in its place
         errors.append(error)
         raise
     return sock

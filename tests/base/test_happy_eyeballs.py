@@ -97,7 +97,7 @@ def test_an_address_that_refuses_costs_no_delay(run: Run, monkeypatch: pytest.Mo
 def test_where_none_answers_it_is_said_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def tried() -> None:
         known(monkeypatch, free_port(), free_port())
-        with pytest.raises(ConnectionRefusedError):
+        with pytest.raises(ConnectionRefusedError, match="Connection refused"):
             await connected_socket("several.example", 1)
 
     run(tried())

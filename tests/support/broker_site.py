@@ -357,6 +357,8 @@ class Site:
         loop.jump(seconds)
         for _ in range(3):
             await asyncio.sleep(0)
+        while self.broker.context.turns._waiting:  # what is due has turns  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 __all__ = ["Client", "Closed", "JumpingLoop", "Site", "packets"]
