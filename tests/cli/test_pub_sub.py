@@ -97,11 +97,10 @@ def test_the_time_bounds_the_wait_for_a_broker_that_stands_still(stopped: str) -
     ],
 )
 def test_a_command_says_what_it_waits_for(stopped: str, command: list[str], tmp_path: Path) -> None:
-    begun = time.monotonic()
-    with started(*command, "-h", stopped, stderr=tmp_path / "said") as process:
-        wait_until(lambda: b"waiting for CONNACK" in (tmp_path / "said").read_bytes(), PATIENCE, "word on what it waits for")
-        assert process.poll() is None
-        assert time.monotonic() - begun < 25, "it says so before it gives up"
+    said = tmp_path / "said"
+    with started(*command, "-h", stopped, stderr=said):
+        wait_until(lambda: b"\n" in said.read_bytes(), PATIENCE, "word on what it waits for")
+        assert b"waiting for CONNACK" in said.read_bytes().splitlines()[0], "it says so before it gives up"
 
 
 def test_a_watched_broker_that_stands_still_is_missed(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_a_watched_broker_that_stands_still_is_missed(tmp_path: Path) -> None:
             begun = time.monotonic()
             while "the connection is lost, and tried again" not in str(json.loads(process.stdout.readline())["problems"]):
                 pass
-            assert time.monotonic() - begun < 40
+            assert time.monotonic() - begun < 100, "twice the Keep Alive of other commands is 120"
 
 
 def test_repeat_and_a_topic_in_the_url(broker: RunningBroker, name: str) -> None:
