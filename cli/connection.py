@@ -30,6 +30,7 @@ from .output import note
 from .sockets import no_delay
 
 UNSUPPORTED = 0x84  # protocol version
+KEEP_ALIVE = 0x8D  # nothing came for that long
 PATIENCE = 30.0  # seconds in which a broker has to answer
 SILENCE = 3.0  # seconds after which a command says what it waits for
 MAX_UNACKNOWLEDGED = 20  # what Mosquitto takes at most; with more its QoS 2 stalls
@@ -62,6 +63,10 @@ def new_properties(packet_type: int) -> Any:
 def describe(reason: ReasonCode) -> str:
     """``Not authorized (0x87)``."""
     return f"{reason.getName()} (0x{reason.value:02X})"
+
+
+def _silent(seconds: float) -> str:
+    return f"accepted the connection, and no MQTT CONNACK came in {seconds:g} s. Is it an MQTT broker, and does it hang?"
 
 
 def _explain(error: OSError, address: Address) -> str:
@@ -174,8 +179,7 @@ class Connection:
             if self.left() == 0.0:
                 self._stop()
                 raise TimeIsUp(f"{self.address.endpoint} accepted the connection, and no MQTT CONNACK came in {self.within:g} s")
-            text = f"accepted the connection, and no MQTT CONNACK came in {PATIENCE:g} s. Is it an MQTT broker, and does it hang?"
-            self.failure = f"{self.address.endpoint} {text}"
+            self.failure = f"{self.address.endpoint} {_silent(PATIENCE)}"
         if self.failure is not None:
             self._stop()
             raise ConnectionError(self.failure)
@@ -297,6 +301,9 @@ class Connection:
                 self.fail(line)
                 return
             note(f"{line}; connecting again")
+        elif not self._accepted and reason.value == KEEP_ALIVE:  # paho waits no longer for CONNACK
+            self.fail(f"{self.address.endpoint} {_silent(self.options.keepalive)}")
+            return
         elif not self._accepted:
             text = "closed the connection before CONNACK. Is it an MQTT broker, and does it speak this version (-V)?"
             if self.tls:

@@ -26,7 +26,7 @@ BROKER_FILTERS = ("$SYS/broker/#", "metabroker/status/#")
 OTHER_FILTERS = ("$SYS/#",)  # for a broker that publishes nothing below $SYS/broker
 FENCE = "$SYS/broker/mqmesh-status"  # not subscribed to: the answer to its UNSUBSCRIBE comes after the retained messages
 PATIENCE = 30.0  # seconds to wait for the retained messages
-WATCHED = 3  # Keep Alive in seconds with --watch: a broker that is stopped is missed after twice that
+WATCHED = 5  # Keep Alive in seconds with --watch: a broker that is stopped is missed after twice that
 
 
 @with_option_groups
