@@ -26,6 +26,7 @@ from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, PeerSettings
 from mqmesh.broker.management.wire import Asker
 from mqmesh.broker.server import Broker
+from mqmesh.broker.transport.lost import Lost
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Publish, Subscribe, Subscription
@@ -73,32 +74,11 @@ async def fill(target: Broker, sessions: int, each: int, retained: int) -> None:
         await asyncio.sleep(0)
 
 
-class Quiet(asyncio.Transport):
+class Quiet(Lost):
     """The socket of a client that sends nothing more and reads all."""
-
-    def write(self, data: Any) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
 
     def is_closing(self) -> bool:
         return False
-
-    def close(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
 
 
 async def connect(target: Broker, clients: int) -> list[Connection]:

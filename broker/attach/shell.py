@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base.backoff import Backoff
-from ...base.happy_eyeballs import connect
+from ...base.process.happy_eyeballs import connect
 from ...base.quoting import quoted
 from ...mesh.wire.policy import PolicyFilter
 from ...mqtt.errors import PeerError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...base.address import parse_address
 from ...base.backoff import Backoff
-from ...base.happy_eyeballs import connect
+from ...base.process.happy_eyeballs import connect
 from ...mesh.link.link import Link
 from ...mesh.topology.settings import PeerSettings
 from ...mesh.wire.identity import OLDEST, PROTOCOL

@@ -39,11 +39,10 @@ def find_packets(
     skip = 2 if first != 0x30 else 0
     admitted = connection.admitted
     recipients: Recipients | None = None
-    far = 0
     begin = position
     offsets: list[int] = []
     numbers: list[int] = []
-    same = last = count = 0
+    same = last = count = far = 0
     while position + 4 < end and data[position] == first:
         start = position + 2
         length = data[position + 1]

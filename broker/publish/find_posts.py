@@ -1,7 +1,7 @@
 """Finds messages for one service of the broker that it takes together, though their sizes and properties differ.
 
 They are PUBLISH frames of MQTT 5 in a row, of QoS 1, to one topic. What ends them, or cannot be among them, is taken by itself, with the
-same effect: a message that has something wrong, or a Topic Alias, or 16 KiB and more. A property test holds the two against each other.
+same effect: a message that has something wrong, or a Topic Alias. A property test holds the two against each other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.errors import PeerError
+from ...mqtt.length import read_length
 from .accept import all_utf8
 from .find_packets import as_range
 from .posts import MOST, Posts
@@ -33,13 +34,12 @@ def find_posts(connection: ClientConnection, data: bytes, position: int, end: in
     said: list[PublishProperties | None] = []
     numbers: list[int] = []
     while position + 4 < end and data[position] == FIRST and len(payloads) < MOST:
-        start, length = position + 2, data[position + 1]
-        if length >= 128:
-            high = data[start]
-            if not 0 < high < 128:
-                break
-            length += (high << 7) - 128
-            start += 1
+        try:
+            length, start = read_length(data, position + 1, end)
+        except PeerError:
+            break  # what is wrong with it is said when it is taken by itself
+        if length < 0:
+            break
         stop = start + length
         if service is None:
             topic = data[start : start + 2 + (data[start] << 8 | data[start + 1])]
@@ -56,7 +56,7 @@ def find_posts(connection: ClientConnection, data: bytes, position: int, end: in
             try:
                 properties, payload = read_properties(data, payload, stop, connection.limits.packet_properties)
             except PeerError:
-                break  # what is wrong with it is said when it is taken by itself
+                break
             if properties.topic_alias is not None or (properties.payload_format == 1 and not all_utf8([data[payload:stop]])):
                 break
         else:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from ..connection import Connection
 
-PATIENCE = 30.0  # seconds in which a broker has to answer
-
 
 class Requester:
     """Sends one request after the other to a topic of the broker's own and waits for each answer. connection: not yet made."""
@@ -26,6 +24,8 @@ class Requester:
 
     def request(self, request: dict[str, object]) -> dict[str, Any]:
         """The answer to a request. Raises ConnectionError."""
+        from ..connection import PATIENCE
+
         connection = self.connection
         connection.wait(lambda: self.subscribed, PATIENCE, "SUBACK")
         self.answer = None

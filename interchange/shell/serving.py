@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...base.address import Address
-from ...base.happy_eyeballs import connect
 from ...base.http.server import HttpListener
+from ...base.process.happy_eyeballs import connect
 from ...broker.transport.tls.openssl_errors import explain
 from ...broker.transport.websocket.client import dial
 from ..gateway.desk import Desk, open_line

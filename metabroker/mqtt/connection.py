@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base.address import Address, interchangeable
-from ...base.happy_eyeballs import connect, connected_socket
+from ...base.process.happy_eyeballs import connect, connected_socket
 from ...broker.embedded.direct import Guest
 from ...broker.transport.tls.openssl_errors import explain
 from ...broker.transport.websocket.client import dial

@@ -15,7 +15,7 @@ from typing import Any
 
 from nats.aio import transport
 
-from ....base.happy_eyeballs import connected_socket
+from ....base.process.happy_eyeballs import connected_socket
 
 LONGEST_LINE = 65_536  # bytes; INFO of a large cluster is the longest
 

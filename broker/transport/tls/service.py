@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ....base.happy_eyeballs import connect
+from ....base.process.happy_eyeballs import connect
 from ....base.refusals import Refusals
 from ....base.settings import ConfigError
 from ....mesh.topology.tls import TlsSettings

@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 
-from ....base.happy_eyeballs import connect
+from ....base.process.happy_eyeballs import connect
 from ....mqtt.websocket.opening import Answer, ClientOpening
 from .transport import WebSocketTransport
 

@@ -27,7 +27,7 @@ import pamqp.frame
 from aiormq.connection import TransportFactory
 
 from ....base.address import Address
-from ....base.happy_eyeballs import connect
+from ....base.process.happy_eyeballs import connect
 
 READ_AHEAD = 131_072  # bytes; twice as many are taken from the socket before it is read no further
 LARGEST_FRAME = 131_072

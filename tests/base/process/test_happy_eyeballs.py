@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeAlias
 
 import pytest
-from mqmesh.base import happy_eyeballs
-from mqmesh.base.happy_eyeballs import AddressInfo, connect, connected_socket, interleaved
+from mqmesh.base.process import happy_eyeballs
+from mqmesh.base.process.happy_eyeballs import AddressInfo, connect, connected_socket, interleaved
 from support.services import PATIENCE, free_port
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]

@@ -21,6 +21,7 @@ from typing import TypeAlias, TypeVar
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[str | int, ...]]  # family, type, protocol, canonical name, address: getaddrinfo(3)
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
+MOST = 16  # addresses that are tried: whoever answers for a name may say thousands
 DELAY = 0.25  # seconds: "Connection Attempt Delay", RFC 8305 section 5
 
 
@@ -40,7 +41,7 @@ async def connected_socket(host: str, port: int) -> socket.socket:
     """
     loop = asyncio.get_running_loop()
     errors: list[OSError] = []
-    found = interleaved(await addresses(host, port))
+    found = interleaved(await addresses(host, port))[:MOST]
     sock: socket.socket | None
     sock, _, _ = await staggered_race([partial(_connect, loop, one, errors) for one in found], DELAY)
     if sock is None:
