@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from ..base.extras import missing
 from ..base.process.collector import spare_start_and_end
+from ..base.process.descriptors import open_standard_files
 from .output import FAILED, HELP, WRONG_USE, Command, Group, command_group, note
 
 # command -> (module in this package, function or group in it, first line of its help)
@@ -150,6 +151,7 @@ def _main(
 
 def program() -> None:
     """The process of a command."""
+    open_standard_files()
     spare_start_and_end()
     try:
         app()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,23 @@ def test_it_ends_with_its_starter_when_asked_to() -> None:
     process.stdin.close()
     assert process.wait(PATIENCE) == 0
     process.stdout.close()
+
+
+def test_standard_files_that_its_starter_has_closed() -> None:
+    """`mqmesh broker <&-`: no connection gets their numbers, with which libuv would end the process when it is closed."""
+    words = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--listen", "mqtt://127.0.0.1:0"]
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- 2>&-', "sh", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        port = ready_port(process)
+        numbers = {number: os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (0, 2)}
+        assert numbers == {0: os.devnull, 2: os.devnull}
+        done = run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1)
+        assert done.returncode == 0, done.stderr
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_file_and_options_over_it(tmp_path: Path) -> None:
