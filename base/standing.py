@@ -105,12 +105,12 @@ class StandingFile:
 
 
 def _signature(path: Path) -> Signature | None:
-    """What changes when a file does; None: it is gone."""
+    """What changes when a file does, or who may read it; None: it is gone."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def read_standings(path: Path) -> Standings:

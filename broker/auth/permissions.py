@@ -88,6 +88,7 @@ class Access:
         self.attached = attached
         self._settings = settings
         self._counters = counters
+        self._unread = False  # the metabroker's password
         self._publishes = Refusals(log, "publish-refused")
         self._subscribes = Refusals(log, "subscribe-refused")
         self.client = settings.client if settings is not None else None  # the metabroker
@@ -115,11 +116,17 @@ class Access:
             refusal = Reason.NOT_AUTHORIZED, "this client identifier is the metabroker's: give its password"
         else:
             try:
-                if hmac.compare_digest(password, self._settings.secret()):
+                secret = self._settings.secret()
+                if self._unread:
+                    self._unread = False
+                    log.warning("event=metabroker-password-back text=it can be read again")
+                if hmac.compare_digest(password, secret):
                     return None
                 refusal = Reason.BAD_USER_NAME_OR_PASSWORD, "the password is not the metabroker's"
             except SecretError as error:
-                log.warning("event=no-metabroker text=%s", error)
+                if not self._unread:
+                    self._unread = True
+                    log.warning("event=no-metabroker text=%s", error)
                 refusal = Reason.BAD_USER_NAME_OR_PASSWORD, "this broker has no password for a metabroker"
         if self._counters is not None:
             self._counters.denied_connects += 1

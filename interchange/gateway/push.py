@@ -74,6 +74,7 @@ class Pushes:
         self._lines: dict[int, Line] = {}
         self._opening = asyncio.Lock()
         self._feeds: dict[str, tuple[Target, asyncio.Task[None]]] = {}
+        self._waits: dict[str, str] = {}  # services whose pushes wait for the broker -> why
 
     def renew(self, targets: Mapping[str, Target]) -> None:
         """Push to these services from now on, and to no others."""
@@ -81,6 +82,7 @@ class Pushes:
             if targets.get(service) != target:
                 task.cancel()
                 del self._feeds[service]
+                self._waits.pop(service, None)
         for service, target in targets.items():
             if service not in self._feeds:
                 task = asyncio.create_task(self._feed(service, target), name=f"push to {service}")
@@ -102,7 +104,10 @@ class Pushes:
                 async with asyncio.TaskGroup() as group:
                     await self._follow(service, target, group)
             except* (Lost, Denied, Refusal) as errors:
-                log.warning("event=push-waits service=%s text=%s", quoted(service), errors.exceptions[0])
+                text = str(errors.exceptions[0])
+                if self._waits.get(service) != text:
+                    self._waits[service] = text
+                    log.warning("event=push-waits service=%s text=%s", quoted(service), text)
             except* Exception:  # what nobody has foreseen does not end pushes to this service
                 log.exception("event=internal-error work=interchange-push service=%s", quoted(service))
             await asyncio.sleep(PAUSE)
@@ -116,6 +121,8 @@ class Pushes:
             alert = await line.open(service, UNPUSHED)
             alert.clear()
             found = await line.take(service, 1)
+            if self._waits.pop(service, None) is not None:
+                log.warning("event=push-goes-on service=%s", quoted(service))
             if not found:
                 room.release()
                 await alert.wait()

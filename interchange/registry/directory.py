@@ -80,7 +80,7 @@ class DirectoryRegistry:
         names = None
         if changes is not None and all(one["sort"] != ORGANISATION for one in changes):
             names = {f"{one['mesh']}/{one['name']}" for one in changes if one["sort"] == SORT}
-        backoff, pause = Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0.0
+        backoff, pause, why = Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0.0, ""
         while names != set() and not self._ended.wait(pause):
             try:
                 self._take(names)
@@ -88,7 +88,9 @@ class DirectoryRegistry:
                     log.warning("event=registry-back text=the services are known as they are now")
                 return
             except (ClientError, OSError, KeyError, ValueError) as error:  # the last three: the account's secret cannot be read any more
-                log.warning("event=registry-away text=%s", error)
+                if str(error) != why:
+                    why = str(error)
+                    log.warning("event=registry-away text=%s", why)
                 pause = backoff.next()
 
     def _take(self, names: set[str] | None) -> None:

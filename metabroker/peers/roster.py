@@ -159,7 +159,7 @@ class Roster:
             self._said.append(Said(self.topic, b"", 1, retain=True))
 
     def refused(self) -> None:
-        """The community broker does not let us hear others."""
+        """The community broker does not let us hear others, or them hear us."""
         self._echo, self.deaf = True, True
         self._look()
 
@@ -245,7 +245,7 @@ class Roster:
                 self._here()
                 self._state()
             return
-        self._echo = True
+        self._echo, self.deaf = True, False
         if said.get("what") == "beat":
             self._beats += 1
             for number in [one.number for one in self.members.values() if self._beats - one.heard >= SILENT]:

@@ -114,6 +114,7 @@ class Server:
         self._homes = self._store.homes if self._store is not None else None
         self._looking = False
         self._next_look = 0.0
+        self._unseen = self._unheard = False  # homes, other metabrokers: what the log says
         self.core = Core(policy, self._new_id, changes, time.time() - self._now(), self.roster)
         if self._homes is not None:
             self.roster.share()
@@ -238,6 +239,7 @@ class Server:
     def _on_beat(self) -> None:
         now = self._now()
         self.roster.tick(now)
+        self._say_heard()
         taken = self.community.taken and self._store is None  # with a store it may be a copy of ours: that has to stand by
         if (self.roster.twin or taken) and not self.community.inside and not self.community.machine.tells:
             self._make_room()
@@ -253,7 +255,11 @@ class Server:
                 found = await asyncio.to_thread(homes.take, number)
                 if found is not None:
                     self._take_over(found)
+            if self._unseen:
+                self._unseen = False
+                log.warning("event=homes-seen text='sessions of metabrokers that are gone are looked for again'")
         except StoreError as error:
+            self._unseen = True
             self._warn(f"event=homes-unseen error={str(error)!r}", "homes")
         finally:
             self._looking = False
@@ -343,10 +349,19 @@ class Server:
                     self.roster.connected(now)
                     if reason >= 0x80:
                         self.roster.refused()
-                        log.warning("event=metabrokers-unheard topic=%s# reason=0x%02x text=%r", PEER, reason, UNHEARD)
+                        self._say_heard(reason)
                 case Subscribed(_, reason):
                     self._subscribed(reason)
         self._carry_out()
+
+    def _say_heard(self, reason: int = 0) -> None:
+        """Log that other metabrokers are not heard, and when they are. reason: of the broker that refuses it; 0: it takes no words."""
+        if self.roster.deaf != self._unheard:
+            self._unheard = self.roster.deaf
+            if self._unheard:
+                log.warning("event=metabrokers-unheard topic=%s# reason=0x%02x text=%r", PEER, reason, UNHEARD)
+            else:
+                log.warning("event=metabrokers-heard topic=%s#", PEER)
 
     def _make_room(self) -> None:
         """Another metabroker has our client identifier, and this broker gives it to whoever comes last."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from mqmesh.directory import leases
 from mqmesh.directory import records as all_records
 from mqmesh.directory.client import ClientError
 from mqmesh.directory.clients import Clients
+from mqmesh.directory.feed import Feed
 from mqmesh.directory.leases import Claim
 from mqmesh.directory.lookups import Lookups
 from mqmesh.directory.records import Record
 from mqmesh.directory.storage import rows
+from mqmesh.directory.storage.errors import DirectoryError
 from mqmesh.directory.storage.store import Store
 from mqmesh.directory.storage.tables import Account
 from mqmesh.directory.uddi.saving import prepare
@@ -236,3 +240,17 @@ def test_a_watch_that_goes_on_is_said(caplog: pytest.LogCaptureFixture) -> None:
     watch.start()
     heard.get(timeout=PATIENCE)
     assert [one.split()[0] for one in caplog.messages] == ["event=directory-watch-waits", "event=directory-watch-goes-on"]
+
+
+def test_a_feed_that_goes_on_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("mqmesh.directory.feed.LOOK", 0.0)
+    feed, busy = Feed(Mock()), DirectoryError("E_busy", "it does not answer")
+    monkeypatch.setattr(feed, "_newest", Mock(side_effect=[busy, busy, 1, busy, 8]))
+    both = ["event=feed-waits", "event=feed-goes-on"]
+
+    async def story() -> None:
+        for seen in (0, 1):
+            assert await feed.wait(seen, PATIENCE), "a change"
+            assert [one.split()[0] for one in caplog.messages] == both * (seen + 1)
+
+    asyncio.run(story())

@@ -19,7 +19,8 @@ def write(path: Path, standing: str) -> None:
     os.replace(new, path)
 
 
-def test_an_overdue_account_registers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overdue_account_registers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr("mqmesh.base.standing.LOOK", 0.0)
     file = tmp_path / "standing.json"
     write(file, PAID)
@@ -47,3 +48,5 @@ def test_an_overdue_account_registers_nothing(tmp_path: Path, monkeypatch: pytes
         alice.put("service", "weather", "ring")
         write(file, OVERDUE)
         alice.delete("service", "weather", "ring")
+    said = [one.split()[0] for one in caplog.messages if one.startswith("event=standing-")]
+    assert said[:3] == ["event=standing-read", "event=standing-not-read", "event=standing-read"]

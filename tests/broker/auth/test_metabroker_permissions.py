@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from broker.mesh.test_retained import linked, settings
 from hypothesis import given
@@ -368,6 +370,17 @@ async def test_the_password_may_stand_in_a_file_of_this_user_alone(tmp_path, mon
         client = await site.dial()
         client.send(Connect("metabroker", user_name="m", password=made))
         assert (await client.expect(Connack)).reason == Reason.BAD_USER_NAME_OR_PASSWORD
+
+
+def test_a_password_that_can_be_read_again_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, as that it cannot be read; whoever tries."""
+    access = Access(MetabrokerSettings(file=tmp_path / "secret"))
+    for _ in range(2):
+        assert access.login("metabroker", PASSWORD) is not None
+    (tmp_path / "secret").write_bytes(PASSWORD)
+    assert access.login("metabroker", b"another one") is not None
+    assert access.login("metabroker", PASSWORD) is None
+    assert [one.split()[0] for one in caplog.messages] == ["event=no-metabroker", "event=metabroker-password-back"]
 
 
 @pytest.mark.parametrize("version", [4, 5])

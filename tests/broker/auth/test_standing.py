@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mqmesh.base.settings import ConfigError
-from mqmesh.base.standing import OPEN, OVERDUE, PAID, Standing, Standings
+from mqmesh.base.standing import OPEN, OVERDUE, PAID, Standing, StandingFile, Standings
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth.accounts import LOOK, account_of
 from mqmesh.broker.auth.settings import AccessSettings
@@ -76,7 +76,8 @@ async def test_an_overdue_account_still_hears(folder: Path) -> None:
         assert [one.topic for one in await alice.messages(1)] == ["plant/2"]
 
 
-async def test_paying_helps_and_owing_again_does_not(folder: Path) -> None:
+async def test_paying_helps_and_owing_again_does_not(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     async with Site(access=access(folder)) as site:
         alice, bob = await let_in(site, "alice", "c1"), await let_in(site, "bob", "c2")
         await alice.subscribe("nothing/#", qos=1)
@@ -96,6 +97,16 @@ async def test_paying_helps_and_owing_again_does_not(folder: Path) -> None:
         await site.later(2 * LOOK)
         assert await reason() == 0x87
         assert len(await bob.messages(2)) == 2
+        said = [one.split()[0] for one in caplog.messages if one.startswith("event=standing-")]
+        assert said == ["event=standing-read", "event=standing-not-read", "event=standing-read"]
+
+
+def test_a_file_whose_rights_change_is_read_again(folder: Path) -> None:
+    file = StandingFile(folder / "standing.json")
+    assert not file.look(LOOK)
+    (folder / "standing.json").chmod(0o600)
+    assert file.look(2 * LOOK)
+    assert not file.look(3 * LOOK)
 
 
 async def test_who_pays_is_on_no_slower_path(folder: Path) -> None:

@@ -7,14 +7,17 @@ import base64
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from mqmesh.base.interchange import clients_of
 from mqmesh.base.settings import ConfigError
 from mqmesh.broker.auth.passwords import change
+from mqmesh.interchange.gateway import push
+from mqmesh.interchange.gateway.line import Lost
 from mqmesh.interchange.gateway.webhook import signature
 from mqmesh.interchange.registry.file import load
-from mqmesh.mqtt.packets import Connack, Connect
+from mqmesh.mqtt.packets import Connack, Connect, Publish
 from support.interchange_site import InterchangeSite
 from support.push_receivers import OK, Pushed, Receiver, status
 
@@ -212,3 +215,21 @@ def test_what_a_record_may_not_say(tmp_path: Path, push: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(tmp_path / "services.toml", "here")
     assert "password@" not in str(error.value)
+
+
+async def test_pushes_that_wait_and_go_on_are_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(push, "PAUSE", 0.0)
+    lost, alert, taken = Lost("the broker is gone"), asyncio.Event(), asyncio.Event()
+
+    async def take(service: str, many: int) -> list[Publish]:
+        taken.set()
+        return []
+
+    line = Mock(closed=False, take=take, open=AsyncMock(side_effect=[lost, lost, alert]))
+    pushes = push.Pushes(Mock(), AsyncMock(return_value=line), AsyncMock(), lambda: 0)
+    pushes.renew({"bank/credit": push.Target(Mock(windows=()))})
+    await taken.wait()
+    await pushes.stop()
+    assert [one.split(" text=")[0] for one in caplog.messages] == [
+        f"event={word} service=bank/credit" for word in ("push-waits", "push-goes-on")
+    ]

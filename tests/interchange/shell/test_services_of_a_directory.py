@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from mqmesh.directory.client import Client
+from mqmesh.directory.client import Client, ClientError
 from mqmesh.directory.storage.accounts import add_account
 from mqmesh.directory.storage.store import Store
+from mqmesh.interchange.registry.directory import DirectoryRegistry
 from support.broker_site import until
 from support.directories import in_this_process
 from support.interchange_site import InterchangeSite
@@ -114,3 +116,22 @@ async def test_a_virtual_service_is_another_one_under_its_own_name(world: World)
         await bank.post("response", b"!", call=told["call"])
         body, header = await shop.take()
         assert (body, header["sender"]) == (b"!", "bank/old")
+
+
+def test_a_directory_that_is_back_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqmesh.interchange.registry.directory.FIRST_PAUSE", 0.001)
+    answers: list[Any] = [OSError("no secret"), OSError("no secret"), ClientError(0, "", "it does not answer"), []]
+
+    class Book:
+        def services(self) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    registry = DirectoryRegistry(Book(), "test", tmp_path)  # type: ignore[arg-type]
+    registry._loop = Mock()
+    registry._heard(None)
+    answers.append([])
+    registry._heard(None)
+    assert [one.split(" text=")[0] for one in caplog.messages] == ["event=registry-away"] * 2 + ["event=registry-back"]

@@ -119,6 +119,9 @@ def test_a_community_without_peers_is_served_all_the_same() -> None:
     assert not roster.connect(request, "c", FAR, ANY, "", 0.0)
     roster.tick(PATIENCE)
     assert (roster.deaf, roster.again) == (True, [request])
+    said = roster.take()[0]
+    roster.hear(said.topic, said.body, PATIENCE)
+    assert not roster.deaf, "our own words come back"
 
 
 @pytest.mark.parametrize("seed", range(20))
