@@ -3,6 +3,7 @@
 A PUBLISH with the user properties `mqmesh-handle` and `mqmesh-delay` is put into that queue with its topic, instead of being published
 (`publish/accept.py`). So it is on the disk before its acknowledgement, and its publisher's repeat is known by the handle.
 
+    it is due                    -> it is published in turns with everybody else's work
     it is published              -> DONE, after the commit of what was caused by it
     there is no room for it      -> it waits, and is tried again at the next tick
     it was put without a topic   -> UNUSABLE
@@ -22,8 +23,8 @@ from ....base.queues import DELAY, DELIVERIES, HANDLE, PREFIX
 from ....base.quoting import quoted
 from ....mqtt.batch.run import Run
 from ....mqtt.properties import Property, encode_properties, properties_in
-from ..core.states import IllegalMove, Subscriber
-from ..seats import TURN, Bench
+from ..core.states import Subscriber
+from .own import OwnBench
 
 if TYPE_CHECKING:
     from ..core.blocks import Part
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 MEMBER = "$publish"
-MOST = 256  # messages that wait for commits
 SAID = (DELAY, HANDLE, DELIVERIES)  # words of the queue, which subscribers do not get
 
 
@@ -58,23 +58,16 @@ class Home(Protocol):
     def now(self) -> int: ...
 
 
-class Publishing(Bench):
-    """The member that publishes what is due. held_up: there was no room for a message."""
+class Publishing(OwnBench):
+    """The member that publishes what is due."""
 
-    __slots__ = ("_queues", "held_up")
-    alone = True
-    suffix = b""
+    __slots__ = ("_queues",)
 
     def __init__(self, queues: Home, queue: Queue) -> None:
-        super().__init__(queue, queue.member(MEMBER), "")
+        super().__init__(queues, queue, MEMBER)
         self._queues = queues
-        self.held_up = False
 
-    def room(self) -> int:
-        """How many messages it may get now."""
-        return 0 if self.held_up else min(self.most(), MOST, TURN) - self.member.held
-
-    def send(self, offer: Offer, now: int) -> None:
+    def work(self, offer: Offer, now: int) -> None:
         """Publish a message."""
         part, at, run = offer.part_of, offer.base, offer.run
         topic = bytes(run.topic)
@@ -84,8 +77,7 @@ class Publishing(Bench):
             return
         block = _without_words(run.properties)
         if not self._queues.publish(Run(topic, 1, False, [bytes(run.payloads[0])], block, run.expiry, self._queues.context.now)):
-            self.held_up = True
-            self.queue.untake(self.member, part, at, 1, now)
+            self.back(offer)
             return
         persistence = self._queues.answers.persistence
         if persistence is None:
@@ -97,9 +89,6 @@ class Publishing(Bench):
         """What a message has caused is kept."""
         self.outcome(part, at, 1, Subscriber.DONE, self._queues.now())
         self._queues.stir(self.name)
-
-    def _late(self, error: IllegalMove) -> None:
-        """An administrator has taken it away meanwhile."""
 
 
 def _without_words(properties: bytes) -> bytes:
@@ -122,6 +111,7 @@ class DuePublisher:
         self.name = next((name for name, rules in self._queues.settings.rules.items() if rules.publish), None)
         queue = self._queues.queue_here(self.name) if self.name is not None else None
         if self._seat is not None and self._seat.queue is not queue:
+            self._seat.end()
             self._queues.stand(self._seat)
             self._seat = None
         if queue is not None and self._seat is None:

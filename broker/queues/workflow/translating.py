@@ -24,10 +24,10 @@ from ....mqtt.batch.run import Run
 from ....mqtt.properties import Property, encode_properties, properties_in
 from ...hooks import QueueMessage, Translation
 from ..committer import Then
-from ..core.states import IllegalMove, Subscriber
+from ..core.states import Subscriber
 from ..putting import properties_of
 from ..refused import Refused
-from ..seats import TURN, Bench
+from .own import OwnBench
 
 if TYPE_CHECKING:
     from ..core.blocks import Part
@@ -37,29 +37,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-MOST = 256  # messages that wait for the commits of their children
 KEPT = (PRIORITY, "mqmesh-group")  # of the words of queues, those that a child has of its parent
 OWN = "mqmesh-"  # how these words begin
 
 
-class Translator(Bench):
-    """One translation at its queue. held_up: there was no room for a child."""
+class Translator(OwnBench):
+    """One translation at its queue."""
 
-    __slots__ = ("_queues", "_translation", "held_up")
-    alone = True
-    suffix = b""
+    __slots__ = ("_queues", "_translation")
 
     def __init__(self, queues: Queues, queue: Queue, translation: Translation) -> None:
-        super().__init__(queue, queue.member(f"$translation/{translation.target}"), "")
+        super().__init__(queues, queue, f"$translation/{translation.target}")
         self._queues = queues
         self._translation = translation
-        self.held_up = False
 
-    def room(self) -> int:
-        """How many messages it may get now."""
-        return 0 if self.held_up else min(self.most(), MOST, TURN) - self.member.held
-
-    def send(self, offer: Offer, now: int) -> None:
+    def work(self, offer: Offer, now: int) -> None:
         """Make the child of a message."""
         part, at, run = offer.part_of, offer.base, offer.run
         try:
@@ -72,7 +64,7 @@ class Translator(Bench):
             log.exception("event=translation-failed %s", self._named(part, at))
             self.outcome(part, at, 1, Subscriber.UNUSABLE, now)
             return
-        self._put(made, part, at, now)
+        self._put(made, offer, now)
 
     def _made(self, child: QueueMessage, position: int, expiry: int | None) -> Run:
         """What is put. Raises what the encoding raises: the program has made something that MQTT cannot carry."""
@@ -89,7 +81,8 @@ class Translator(Bench):
         properties_of(block)
         return Run(b"", 1, False, [bytes(child.payload)], block, expiry, self._queues.context.now)
 
-    def _put(self, run: Run, part: Part, at: int, now: int) -> None:
+    def _put(self, run: Run, offer: Offer, now: int) -> None:
+        part, at = offer.part_of, offer.base
         queues, target = self._queues, self._translation.target
         properties = properties_of(run.properties)
         refused = next(iter(queues.publishers.check(target, self.member.name, None, run, properties)), None)
@@ -101,23 +94,15 @@ class Translator(Bench):
             gate, _ = queues.publishers.put(target, self.member.name, None, run, properties)
         except Refused as error:
             log.warning("event=translation-waits %s text=%s", self._named(part, at), quoted(error.text))
-            self._back(part, at)
+            self.back(offer)
             return
         if gate is not None:
-            gate.waiting.append(Then(partial(self._kept, part, at)))
+            gate.waiting.append(Then(partial(self._kept, offer)))
 
-    def _kept(self, part: Part, at: int, text: str | None) -> None:
+    def _kept(self, offer: Offer, text: str | None) -> None:
         """The commit of a child is done, or has failed."""
-        if text is not None and part.has(at, 1, self.member.number):
-            self._back(part, at)
-
-    def _back(self, part: Part, at: int) -> None:
-        """A message waits until there is room for its child."""
-        self.held_up = True
-        self.queue.untake(self.member, part, at, 1, self._queues.now())
-
-    def _late(self, error: IllegalMove) -> None:
-        """An administrator has taken it away meanwhile."""
+        if text is not None and offer.part_of.has(offer.base, 1, self.member.number):
+            self.back(offer)
 
     def _named(self, part: Part, at: int) -> str:
         return f"queue={quoted(self.name)} position={part.block.first + at} target={quoted(self._translation.target)}"
@@ -148,6 +133,7 @@ class Translators:
         for number, translation in enumerate(self._translations):
             queue, seat = self._queues.queue_here(translation.source), self._seats.get(number)
             if seat is not None and seat.queue is not queue:
+                seat.end()
                 self._sit(seat, False)
                 del self._seats[number]
                 seat = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from mqmesh.base.settings import ConfigError, Section
 from mqmesh.broker.ports import Context
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
@@ -90,6 +94,63 @@ async def test_what_was_not_confirmed_is_published_again(tmp_path: Path) -> None
         queues.tick()
         site.broker.context.flush()
         assert [one.payload for one in await clerk.messages(1)] == [b"later"]
+
+
+async def test_what_is_due_at_one_moment_is_published_in_turns_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=settings(tmp_path)) as site:
+        shop = await site.client("shop")
+        due = [b"%d" % number for number in range(300)]
+        for payload in due:
+            assert await send(shop, payload, "1h") == 0
+        queues, turns = site.broker.site.queues, site.broker.context.turns
+        assert queues is not None
+        told: list[bytes] = []
+        at: list[int] = []
+        real, rounds, room = turns._round, itertools.count(), [100, 300]  # after the first 100 there is no room for a while
+
+        def publish(run: Run) -> bool:
+            at.append(next(rounds))
+            if len(told) == room[0]:
+                return False
+            told.append(bytes(run.payloads[0]))
+            return True
+
+        def one_round() -> None:
+            next(rounds)
+            real()
+
+        monkeypatch.setattr(queues, "publish", publish)
+        monkeypatch.setattr(turns, "_round", one_round)
+        monkeypatch.setattr(turns, "clock", partial(next, itertools.count()))  # each slice is over as soon as something was done
+        move_on(site, monkeypatch, 3600)
+        assert told == [], "nothing in the slice in which all of it is due"
+        await until(lambda: len(at) == 101)
+        await until(lambda: not turns._waiting and not queues.store.dirty and not queues.store.busy)
+        assert told == due[:100], "what has no room waits, with what is after it"
+        del room[0]
+        queues.tick()
+        site.broker.context.flush()
+        await until(lambda: len(told) == 300)
+        assert told == due
+        assert all(after - before >= 2 for before, after in pairwise(at)), "one in each round"
+
+
+async def test_a_queue_that_goes_takes_what_waits_for_its_turn_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=settings(tmp_path)) as site:
+        shop, clerk = await site.client("shop"), await site.client("clerk")
+        await clerk.subscribe("orders", qos=1)
+        for payload in (b"1", b"2"):
+            assert await send(shop, payload, "1h") == 0
+        queues = site.broker.site.queues
+        assert queues is not None
+        rules = queues.settings.rules["later"]
+        move_on(site, monkeypatch, 3600)  # both wait for their turns
+        queues.end("later")
+        queues.begin("later", rules, [])
+        site.broker.context.flush()
+        assert [one.payload for one in await clerk.messages(2)] == [b"1", b"2"]
+        await until(lambda: queues.store.queues["later"].counts["done"] == 2)
+        await clerk.nothing()
 
 
 async def test_what_is_not_delayed_is_published_at_once(tmp_path: Path) -> None:

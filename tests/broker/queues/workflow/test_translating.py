@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from mqmesh import Hooks, QueueMessage, Translation
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.queues.checks.checks import Checks
+from mqmesh.broker.queues.core.blocks import Meta
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
@@ -71,6 +74,25 @@ async def test_q22_each_message_becomes_one_of_another_queue(tmp_path: Path) -> 
         assert states(site, "orders", 1)[1][ME][-2:] == ["DONE", "JOURNALLED (IMPLIED)"]
         assert states(site, "billing", 1)[0] == ["PUT", "REVEALED"]
         clerk.send(Puback(child.packet_id))
+
+
+async def test_messages_that_are_there_at_one_moment_are_translated_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    def translate(order: QueueMessage) -> QueueMessage | None:
+        seen.append(order.payload)
+        return None
+
+    async with Site(queues=settings(tmp_path), hooks=hooks(translate)) as site:
+        queues = shell(site)
+        monkeypatch.setattr(site.broker.context.turns, "clock", partial(next, itertools.count()))
+        queue, wanted = queues.store.queues["orders"], [b"%d" % number for number in range(300)]
+        queue.put(wanted, Meta("shop", b"", "", ""), queues.now())
+        queues.store.begin()
+        await until(lambda: len(seen) > 0)
+        assert seen == [b"0"], "one in a turn whose slice is over"
+        await until(lambda: queue.counts["done"] == 300)
+        assert seen == wanted
 
 
 async def test_what_makes_nothing_is_done_and_what_is_wrong_is_unusable(tmp_path: Path) -> None:
