@@ -212,9 +212,10 @@ class Connection(Outgoing, asyncio.Protocol):
         taken = NOT_TAKEN
         if at_once and session is not None and 4 <= len(data) <= LARGEST:
             taken = take_single(self, session, data)
-        if not taken and not self._take(data, at_once):
-            return
-        if site.within is not None and site.within.out:
+        if not taken:
+            if not self._take(data, at_once):
+                return
+        elif site.within is not None and site.within.out:
             site.hand_over()
         if self.inside:
             context.flush()
@@ -331,9 +332,16 @@ class Connection(Outgoing, asyncio.Protocol):
             data = b"".join(self._tail)
             self._tail.clear()
         self._consume(data)
+        self._hand_over()
         if not self.inside:
             turns.leave(self.share, self)
         return True
+
+    def _hand_over(self) -> None:
+        """What the piece has for the client in this process is its work, too."""
+        site = self.site
+        if site.within is not None and site.within.out:
+            site.hand_over()
 
     def wait_for_turn(self, share: Share | None = None) -> None:
         """Work on what has come when it is the turn of this address, or of a share; read no more until then."""
@@ -375,9 +383,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self._tail.clear()
         if data:
             self._consume(data)
-        site = self.site
-        if site.within is not None and site.within.out:
-            site.hand_over()
+        self._hand_over()
         self.flush()
         if self.waits:
             self._look_at_pace()

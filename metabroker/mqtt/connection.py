@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from .read_pacing import REST, ReadPacing
 TAKEN = "another client has our identifier there, and took the session over: is there a copy of the data folder?"
 STANDS_BY = "another client has our identifier there; we stand by, and connect when that one is gone"
 LEAVING = 5.0  # seconds for the server to answer when we take our leave
+AT_ONCE = 64  # events that the owner is given in one turn of the loop: each may be an answer to a client, or a message
 log = logging.getLogger(__name__)
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
 # puts off for 40 ms. Linux can be told not to.
@@ -39,7 +41,7 @@ QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 class Connection:
     """Stays connected to one broker while its task `run` lives.
 
-    on_events: is given what came in with one chunk.
+    on_events: is given what came in with one chunk, `AT_ONCE` events in one turn of the loop.
     on_down: see `Owner`.
     forget: whether the server is to forget our session when we leave.
     forgetting: connects once more after leaving, so that a server of MQTT 3.1.1 forgets the session.
@@ -228,6 +230,7 @@ class Line(asyncio.Protocol):
         self.now = asyncio.get_running_loop().time
         self._socket: socket.socket | None = None
         self._pace: ReadPacing | None = None
+        self._events: deque[Event] = deque()  # that the owner has not been given; nothing is read meanwhile
         self._packets = owner.machine.packets  # that had come with what was read before
 
     def connection_made(self, transport: Any) -> None:
@@ -252,7 +255,7 @@ class Line(asyncio.Protocol):
             return
         owner, now = self.owner, self.now()
         machine = owner.machine
-        if owner.direct_lane is None or data[0] != 0x30 or not owner.direct_lane(data, now):
+        if self._events or owner.direct_lane is None or data[0] != 0x30 or not owner.direct_lane(data, now):
             self._receive(data, now)
         if self._pace is not None:
             packets, self._packets = machine.packets - self._packets, machine.packets
@@ -276,12 +279,31 @@ class Line(asyncio.Protocol):
             elif isinstance(event, Refused):
                 self.refused, self.error = event.credentials, event.text
                 self.transport.close()
-        self.owner._on_events(events)
+        if self._events:
+            self._events += events  # a layer between had them already
+        elif len(events) <= AT_ONCE:
+            self.owner._on_events(events)
+            self.write()
+        else:
+            self._events += events
+            self.transport.pause_reading()
+            self._give_some()
+
+    def _give_some(self) -> None:
+        """Give the owner some of the events, and the rest in the next turns of the loop."""
+        events = self._events
+        if self.owner._line is not self:
+            return
+        self.owner._on_events([events.popleft() for _ in range(min(AT_ONCE, len(events)))])
         self.write()
+        if events:
+            asyncio.get_running_loop().call_soon(self._give_some)
+        else:
+            self._go_on()
 
     def _go_on(self) -> None:
-        """Read again, after a rest."""
-        if self.owner._line is self and not self.owner._paused and not self.transport.is_closing():
+        """Read again, after a rest or when the owner has been given all."""
+        if self.owner._line is self and not self.owner._paused and not self._events and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def resume_writing(self) -> None:
@@ -294,6 +316,9 @@ class Line(asyncio.Protocol):
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        if self._events:  # what came before the loss counts
+            self.owner._on_events(list(self._events))
+            self._events.clear()
         if exc is not None and not self.error:
             self.error = getattr(exc, "strerror", None) or str(exc)
         if self.owner._line is self:
@@ -311,7 +336,7 @@ class Line(asyncio.Protocol):
             if paused:
                 self.transport.pause_reading()
             else:
-                self.transport.resume_reading()
+                self._go_on()
 
     def tick(self) -> None:
         try:

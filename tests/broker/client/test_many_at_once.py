@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from mqmesh.broker.server import Broker
 from mqmesh.broker.session.will import Will
+from mqmesh.broker.site import Site
 from mqmesh.broker.turns import SLICE
-from mqmesh.mqtt.packets import Connect, Publish, Subscription
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.packets import Connect, Pingreq, Publish, Subscription
 from mqmesh.mqtt.packets import Will as WillPacket
 from mqmesh.mqtt.properties import Property
 from support.broker_site import until
@@ -160,5 +163,28 @@ def test_a_session_whose_client_comes_and_goes_before_its_turn_does_not_expire()
         for _ in range(5):
             await asyncio.sleep(0)
         assert list(sessions) == [session]
+
+    run(story())
+
+
+def test_what_the_client_in_this_process_does_for_a_piece_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of requests to the metabroker that are read in one round: some are worked on at once, the rest in turns."""
+    now, handed = [0.0], [0]
+
+    def hand_over(_: Site) -> None:
+        handed[0] += 1
+        now[0] += SLICE / 2
+
+    async def story() -> None:
+        broker = await started()
+        wires = [Wire(broker, 5).connect(f"c{number}") for number in range(CLIENTS)]
+        broker.context.turns.clock = lambda: now[0]
+        monkeypatch.setattr(broker.site, "within", SimpleNamespace(out=[b"x"]))
+        monkeypatch.setattr(Site, "hand_over", hand_over)
+        for wire in wires:
+            wire.give(encode(Pingreq(), 5), False)
+        assert handed[0] <= 2 * MOST
+        assert await most_in_a_turn(lambda: CLIENTS - handed[0]) <= MOST
+        assert all(wire.take() for wire in wires)
 
     run(story())
