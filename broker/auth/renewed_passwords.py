@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 from ...base.process.files import replace_file
+from ...base.quoting import quoted
 from . import passwords
 
 log = logging.getLogger("mqmesh.broker")
@@ -42,10 +43,10 @@ class RenewedPasswords:
             with self._lock, os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as file:
                 file.write(_line(name, new, hash_))
         except (OSError, ValueError) as error:  # ValueError: an empty password, which Mosquitto takes
-            log.warning("event=password-not-renewed user=%r error=%s", name, error)
+            log.warning("event=password-not-renewed user=%s error=%s", quoted(name), error)
             return
         self._renewed[hash_] = new
-        log.info("event=password-renewed user=%r", name)
+        log.info("event=password-renewed user=%s", quoted(name))
 
     def _read(self, users: dict[str, str], path: Path) -> None:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)

@@ -17,6 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ...base.alarm import Alarm
+from ...base.quoting import quoted
 from ...base.refusals import Refusals
 from ...mesh.link.channel import Channel
 from ...mesh.link.link import Link
@@ -139,7 +140,7 @@ class MeshShell:
         self._draining = False
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
-        self._returned = Returned()
+        self._returned = Returned(lambda number: self.node.name(number))
         self.fenced = "" if self.standing.fenced is None else FENCED  # why this broker serves nobody: a copy of it lives
         self.starting = settings.start_waits > 0 and not self.fenced  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
@@ -431,7 +432,7 @@ class MeshShell:
         try:
             verdict = self.node.publish(mesh, run, self.context.now, to.local_groups, keep, hold)
         except ValueError as error:
-            log.warning("event=too-long topic=%s text=%s", to.topic, error)
+            log.warning("event=too-long topic=%s text=%s", quoted(to.topic), error)
             self.context.counters.dropped += run.count
             return Reason.IMPLEMENTATION_SPECIFIC_ERROR
         if run.qos and self.custody is not None:

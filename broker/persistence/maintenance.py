@@ -19,6 +19,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...base.quoting import quoted
 from ...mqtt.session import Delivery
 from ...mqtt.topics import split_share
 from ...store import Store, StoredDelivery, StoredRun, StoreError
@@ -66,7 +67,7 @@ class Redistribution:
         if self._stopped():
             return
         if page is None:
-            log.error("event=store-unreadable recipient=%s text=%s", self.recipient, error)
+            log.error("event=store-unreadable recipient=%s text=%s", quoted(self.recipient), error)
             self._upkeep.done(self, again=True)
             return
         rows, runs = page
@@ -110,7 +111,7 @@ class Redistribution:
             session.forgotten(row.count, extra.each * row.count)
         stored = runs.get(row.run)
         if stored is None:
-            log.error("event=store-run-missing recipient=%s run=%d messages=%d", self.recipient, row.run, row.count)
+            log.error("event=store-run-missing recipient=%s run=%d messages=%d", quoted(self.recipient), row.run, row.count)
             persistence.context.counters.dropped += row.count
             return True
         kept = PersistentDelivery.of_row(row, extra, group)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from ...base.address import REMOTE, parse_address
 from ...base.metabroker import PEER, REQUEST, Code
+from ...base.quoting import quoted
 from ...base.refusals import Refusals
 from ...mqtt.packets import Publish
 from ...store.base import Kind, StoreError
@@ -592,9 +593,7 @@ class Server:
 
     def _respond(self, publish: Publish, token: int, now: float) -> bool:
         if not self.community.machine.fits(publish):
-            log.warning(
-                "event=response-dropped topic=%s bytes=%d error=too-large-for-the-community-broker", publish.topic, len(publish.payload)
-            )
+            _say_dropped(publish.topic, len(publish.payload), 1)
             return False
         self.community.machine.publish(publish, token, now)
         return True
@@ -620,12 +619,7 @@ class Server:
         for qos, messages in action.batches:
             head, body = messages[0]  # all have this size
             if not machine.fits(Publish(head.topic, body, qos)):
-                log.warning(
-                    "event=response-dropped topic=%s bytes=%d messages=%d error=too-large-for-the-community-broker",
-                    head.topic,
-                    len(body),
-                    len(messages),
-                )
+                _say_dropped(head.topic, len(body), len(messages))
                 continue
             token = 0
             if action.acks and qos:
@@ -696,3 +690,8 @@ class Server:
             log.info("event=remotes-%s backlog=%d", "paused" if paused else "resumed", backlog)
             for remote in self.remotes.values():
                 remote.pause(paused)
+
+
+def _say_dropped(topic: str, size: int, messages: int) -> None:
+    text = "event=response-dropped topic=%s bytes=%d messages=%d error=too-large-for-the-community-broker"
+    log.warning(text, quoted(topic), size, messages)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgpack
 
+from ....base.quoting import quoted
 from ....mqtt.batch.run import Run
 from ....mqtt.session import Delivery
 from ..recipient import Recipient
@@ -117,7 +118,8 @@ class FailOver:
             if self.posts is not None:
                 self.outbox.note(site, DONE, body)
         for recipient, alternative in self.order.late(self._context.now):
-            log.info("event=recipient-fence-given-up name=%s alternative=%s text=messages may come out of order", recipient, alternative)
+            names = quoted(recipient), quoted(alternative)
+            log.info("event=recipient-fence-given-up name=%s alternative=%s text=messages may come out of order", *names)
             self.order.end(recipient, alternative)
             self._advance(recipient)
         self.outbox.has_room()
