@@ -1,7 +1,8 @@
 """Lookups that work while the directory is away: answers are cached, refreshed from time to time, and served stale within a bound.
 
 An answer says how old it is and whether the directory could not be asked. The cache holds the answers to the `most` last questions. While
-the directory does not answer it is asked at most every PAUSE seconds, so that lookups do not wait each time.
+the directory does not answer it is asked at most every PAUSE seconds, so that lookups do not wait each time; and for one question at a
+time, so that one who waits for it keeps no others.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Lookups:
         self._clock = clock
         self._answers: Cache[Question, tuple[float, list[dict[str, Any]]]] = Cache(most)
         self._away: float | None = None  # when the directory last failed to answer, None once it has answered
+        self._why = ClientError(0, "", "")  # the failure
+        self._asking = 0  # questions that wait for the directory
         self._lock = threading.Lock()  # of what stands above; never held while the directory is asked
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
@@ -92,7 +95,7 @@ class Lookups:
         if kept is not None and (now - kept[0] <= fresh or (paused and now - kept[0] <= self._stale)):
             return Found(deepcopy(kept[1]), now - kept[0], away is not None)
         try:
-            records = self._ask(question)
+            records = self._ask(question, True)
         except ClientError as error:
             now = self._clock()
             if not _is_away(error) or kept is None or now - kept[0] > self._stale:
@@ -154,18 +157,40 @@ class Lookups:
             except Exception:
                 log.exception("event=refresh-failed")  # ours; the next round tries again
 
-    def _ask(self, question: Question) -> list[dict[str, Any]]:
+    def _ask(self, question: Question, hurry: bool = False) -> list[dict[str, Any]]:
+        """hurry: while the directory is away, and another question waits for it, fail as that did which found it so."""
+        with self._lock:
+            if hurry and self._away is not None and self._asking:
+                raise ClientError(self._why.status, self._why.code, str(self._why))
+            self._asking += 1
         asked = self._clock()
         try:
             records = self._client.find(*question)
         except ClientError as error:
-            with self._lock:
-                self._away = self._clock() if _is_away(error) else None
+            self._answered(error)
             raise
-        with self._lock:
-            self._away = None
-            self._answers.keep(question, (asked, records))
+        else:
+            self._answered(None)
+            with self._lock:
+                self._answers.keep(question, (asked, records))
+        finally:
+            with self._lock:
+                self._asking -= 1
         return records
+
+    def _answered(self, error: ClientError | None) -> None:
+        """The directory has answered, or not. Where nobody watches it, the log says so, and when it does again."""
+        with self._lock:
+            before, self._away = self._away, self._clock() if error is not None and _is_away(error) else None
+            if error is not None and self._away is not None:
+                self._why = error
+            after = self._away
+        if self._watch is not None or (before is None) == (after is None):
+            return
+        if after is None:
+            log.warning("event=directory-lookups-back")
+        else:
+            log.warning("event=directory-lookups-away text=%s", error)
 
 
 def _touches(change: Change, sort: str, mesh: str | None, name: str | None) -> bool:

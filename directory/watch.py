@@ -55,13 +55,12 @@ class Watch:
 
     def _run(self) -> None:
         after: int | None = None
-        pause, waits = 0.0, False
+        pause, why, missed = 0.0, "", 0
         while not self._ended.wait(pause):
             try:
                 answer = self._tellers[0].changes(after, 0 if after is None else WAIT)
             except (OSError, KeyError, ValueError) as error:  # the secret of the account cannot be read any more
-                log.warning("event=directory-watch-waits error=%s", error)
-                waits = True
+                why = _say_wait(why, str(error))
                 after, pause = None, self._backoff.next()
                 continue
             except ClientError as error:
@@ -69,10 +68,14 @@ class Watch:
                     log.info("event=directory-without-changes text=%s", error)  # an earlier release: answers are asked for again in time
                     return
                 self._tellers.append(self._tellers.pop(0))
+                missed += 1
+                if missed >= len(self._tellers) and not self._ended.is_set():
+                    why = why or _say_wait(why, str(error))
                 after, pause = None, self._backoff.next()
                 continue
-            if waits:
-                waits = False
+            missed = 0
+            if why:
+                why = ""
                 log.warning("event=directory-watch-goes-on")
             anything = after is None or answer["lost"]
             after, pause = answer["last"], SHORTEST
@@ -85,3 +88,10 @@ class Watch:
             self._told(changes)
         except Exception:
             log.exception("event=directory-watch-failed")  # ours; the next change comes all the same
+
+
+def _say_wait(before: str, why: str) -> str:
+    """Log why nothing is heard of changes, unless that is what the log says. Returns it."""
+    if why != before:
+        log.warning("event=directory-watch-waits error=%s", why)
+    return why

@@ -101,16 +101,19 @@ class ServiceAddresses:
             remote.move(addresses)
 
     async def _check(self) -> None:
+        numbers: dict[str, list[int]] = {}
+        for number in self._core.remotes:
+            numbers.setdefault(self._core.service(number), []).append(number)
+        numbers.pop("", None)
         try:
-            for number in list(self._core.remotes):
-                name = self._core.service(number)
-                if not name:
-                    continue
+            for name, remotes in numbers.items():
                 try:
                     await self._look_up(name)
                 except NotPermitted as failure:
-                    self._core.on_not_permitted(number, str(failure), self._now())
-                    self._done()
+                    for number in remotes:
+                        self._core.on_not_permitted(number, str(failure), self._now())
+                        self._done()
+                        await asyncio.sleep(0)  # a turn of the loop for each
                 except LookupError:
                     pass  # it is not known: who uses the service goes on
         finally:

@@ -254,3 +254,29 @@ def test_a_feed_that_goes_on_is_said(monkeypatch: pytest.MonkeyPatch, caplog: py
             assert [one.split()[0] for one in caplog.messages] == both * (seen + 1)
 
     asyncio.run(story())
+
+
+def test_directories_that_are_away_are_said_once_and_so_is_their_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two that does not answer is nothing to say; nor is that nobody waits any more."""
+    monkeypatch.setattr("mqmesh.directory.watch.FIRST_PAUSE", 0.001)
+    away, answer = ClientError(0, "", "it does not answer"), {"last": 1, "lost": False, "changes": []}
+    tellers = [Mock(), Mock()]
+    answers = iter([away, answer, away, away, away, answer, away, answer, None])
+
+    def changes(after: int | None, wait: float) -> Any:
+        found = next(answers)
+        if found is None:
+            watch.end()
+            raise away
+        if found is away:
+            raise away
+        return found
+
+    for teller in tellers:
+        teller.changes = changes
+    watch = Watch(tellers, lambda changes: None)
+    watch.start()
+    watch._thread.join(PATIENCE)
+    assert caplog.messages == ["event=directory-watch-waits error=it does not answer", "event=directory-watch-goes-on"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mqmesh.directory import lookups
@@ -96,3 +99,37 @@ def test_a_token_that_is_over_is_drawn_anew(own: Directory) -> None:
     alice._call("DELETE", "/v1/tokens/current")
     alice.put("broker", "lyon", "ring", number=2)
     assert alice.get("broker", "lyon", "ring")["owner"] == "alice"
+
+
+def test_while_it_is_away_one_question_waits_for_it_and_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """A directory that is stopped takes connections and does not answer: each question waits until its time is over."""
+    now, asked, answers = [0.0], threading.Event(), queue.Queue[Any]()
+
+    class Stopped:
+        def find(self, sort: str = "", mesh: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+            if name == "held":
+                asked.set()
+            answer = answers.get(timeout=PATIENCE)
+            if isinstance(answer, Exception):
+                raise answer
+            return list(answer)
+
+    away = ClientError(0, "", "it does not answer")
+    looked = Lookups(Stopped(), fresh=1, stale=1000, clock=lambda: now[0])
+    answers.put([{"name": "known"}])
+    looked.find(name="known")
+    now[0] = 100.0
+    answers.put(away)
+    assert looked.find(name="known").stale
+    now[0] = 200.0
+    held = threading.Thread(target=lambda: looked.find(name="held"))
+    held.start()
+    assert asked.wait(PATIENCE)
+    assert looked.find(name="known").stale
+    with pytest.raises(ClientError, match="does not answer"):
+        looked.find(name="unknown")
+    answers.put([])
+    held.join()
+    answers.put([])
+    assert looked.find(name="unknown").records == []
+    assert caplog.messages == ["event=directory-lookups-away text=it does not answer", "event=directory-lookups-back"]
