@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ...base.queues import PREFIX
 from ...base.selector.selector import SelectorError
 from ...mqtt.errors import UsageError
-from .core.blocks import CLEAN_BYTES, Block, Meta, Part
-from .core.queue import Queue, spans
+from .core.blocks import CLEAN_BYTES, Block, Meta, Part, spans
+from .core.queue import Queue
 from .core.selection import Fits, cost
 from .core.standing import publisher_of, standing
 from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of

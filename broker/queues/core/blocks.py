@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -111,7 +110,7 @@ class Part:
         self.cursor = 0
         self.queued = False
         self.dead: set[int] | None = None
-        self.returns: dict[int, deque[tuple[int, int]]] | None = None
+        self.returns: dict[int, tuple[tuple[int, int], ...]] | None = None
         self.tried: dict[int, int] | None = None
 
     def begin(self, count: int, state: int) -> None:
@@ -135,13 +134,24 @@ class Part:
         """How often a message was given to members, and returned."""
         return self.tried.get(index, 0) if self.tried is not None else 0
 
-    def note_return(self, index: int, member: int, at: int) -> int:
-        """A member returns a message: how often that was."""
+    def note_return(self, start: int, count: int, member: int, at: int) -> list[tuple[int, int, int]]:
+        """A member returns messages: (index, count, how often that was) in order."""
         if self.returns is None or self.tried is None:
             self.returns, self.tried = {}, {}
-        self.returns.setdefault(index, deque(maxlen=KEPT_RETURNS)).append((member, at))
-        self.tried[index] = tries = self.tried.get(index, 0) + 1
-        return tries
+        indexes, said = range(start, start + count), ((member, at),)
+        if self.tried.keys().isdisjoint(indexes):  # a client that is lost may have had very many
+            self.returns.update(dict.fromkeys(indexes, said))
+            self.tried.update(dict.fromkeys(indexes, 1))
+            return [(start, count, 1)]
+        found: list[tuple[int, int, int]] = []
+        for index in indexes:
+            self.returns[index] = (*self.returns.get(index, ()), *said)[-KEPT_RETURNS:]
+            self.tried[index] = tries = self.tried.get(index, 0) + 1
+            if found and found[-1][2] == tries:
+                found[-1] = found[-1][0], found[-1][1] + 1, tries
+            else:
+                found.append((index, 1, tries))
+        return found
 
     def give(self, start: int, count: int, member: int) -> None:
         """A member takes free messages."""
@@ -194,11 +204,11 @@ class Part:
             block.unusable = set()
         block.unusable.update([(self.index, at) for at in range(start, start + count)])
 
-    def note_dead(self, index: int) -> None:
-        """A message went to the dead letters: nobody has to say that it is journalled."""
+    def note_dead(self, start: int, count: int) -> None:
+        """Messages went to the dead letters: nobody has to say that they are journalled."""
         if self.dead is None:
             self.dead = set()
-        self.dead.add(index)
+        self.dead.update(range(start, start + count))
 
     def implied(self, index: int) -> bool:
         """Whether a message with an outcome is journalled whatever the rules."""
@@ -226,6 +236,21 @@ def runs_of(states: bytes | bytearray, wanted: bytes) -> list[tuple[int, int, in
         if state in wanted:
             found.append((at, count, state))
         at += count
+    return found
+
+
+def spans(indexes: list[int]) -> list[tuple[int, int]]:
+    """Indexes in order as (first, count) of those in a row."""
+    found: list[tuple[int, int]] = []
+    begin = end = -1
+    for one in indexes:
+        if one != end:
+            if end > begin:
+                found.append((begin, end - begin))
+            begin = one
+        end = one + 1
+    if end > begin:
+        found.append((begin, end - begin))
     return found
 
 

@@ -26,12 +26,12 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, Block, Key, Lane, Meta, Part, bucket_of
+from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, Block, Key, Lane, Meta, Part, bucket_of, spans
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .selection import Fits, Found, Selection
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
-from .stock import ENDS, MIXED, MOST_LANES, OFF, ON, PRIORITY, Member, Move, Stock, expires_at
+from .stock import ENDS, MIXED, MOST_LANES, OFF, ON, PRIORITY, Dying, Member, Move, Stock, expires_at
 
 BLOCK_MAX = 8192  # messages that gather in one block
 BLOCK_BYTES = 4 << 20  # of payloads, from which on no more gather in it
@@ -289,18 +289,20 @@ class Queue(Stock):
         self.counts["put"] += block.count
         if self.left or block.departed:
             self.expire_gathered(block, now)
-        if self.rules.when_full != REFUSE:
-            self._make_room(now)
+        if self.rules.when_full == DROP_OLDEST:
+            self._make_room(now, MOST_DROPPED)
+        elif self.rules.when_full != REFUSE:
+            self.over = True
 
-    def _make_room(self, now: int) -> None:
-        """Beyond the bounds the oldest go: they are withdrawn, or dead."""
-        rules = self.rules
+    def _make_room(self, now: int, left: int) -> None:
+        """Beyond the bounds the oldest go: they are withdrawn, or dead. left: so many now."""
+        rules, self.over = self.rules, False
         over = max(0, self.waiting + self.held - rules.messages) if rules.messages else 0
         if not over and not (rules.bytes and self.size > rules.bytes):
             return
-        block, left = self.block_from(0), MOST_DROPPED
+        block = self.block_from(0)
         while block is not None and left > 0:
-            most = block.count if rules.bytes and self.size > rules.bytes else min(over, left)
+            most = min(block.count if rules.bytes and self.size > rules.bytes else over, left)
             if most <= 0:
                 return
             for start, count in spans(block.clean[:most]):
@@ -309,6 +311,7 @@ class Queue(Stock):
                     self._bury(block, start, count, "the queue is full")
                 self.withdraw(block, start, count, now)
             block = self.block_from(block.first + block.count)
+        self.over = left <= 0 and rules.when_full != DROP_OLDEST
 
     # ---- take
 
@@ -494,6 +497,7 @@ class Queue(Stock):
             )
         for state in set(part.states[start : start + count]):
             step(Subscriber(state), Step.JOURNAL)
+        self.release(now)  # what was said before stands before it
         part.mark(start, count, Subscriber.JOURNALLED)
         self.touch()
         self.moves.append(Move(part.block.first + start, count, part.index, number, Subscriber.JOURNALLED, now))
@@ -507,29 +511,35 @@ class Queue(Stock):
         self.let_go(member, part, count)
         self.counts["returned"] += count
         expired = 0 < block.key.expires <= now
-        for at in range(start, start + count):
-            tries = part.note_return(at, member.number, now)
+        for at, length, tries in part.note_return(start, count, member.number, now):
             if rules.deliveries and tries >= rules.deliveries:
-                self._die(member, part, at, now)
-            else:
-                self.clean(member, part, at, rules.backoff_of(tries), now)
-                if expired or (block.withdrawn is not None and at in block.withdrawn):
-                    self.expire_part(part, at, 1, now)
+                self._die(member, part, at, length, tries, now)
+                continue
+            self.clean(member, part, at, length, rules.backoff_of(tries), now)
+            gone = [one for one in range(at, at + length) if one in block.withdrawn] if block.withdrawn is not None else []
+            for first, some in [(at, length)] if expired else spans(gone):
+                self.expire_part(part, first, some, now)
 
     def untake(self, member: Member, part: Part, start: int, count: int, now: int) -> None:
         """What a member has got cannot be sent to it now: it is CLEAN, and nobody has returned it."""
         self.let_go(member, part, count)
-        for at in range(start, start + count):
-            self.clean(member, part, at, 0, now)
+        self.clean(member, part, start, count, 0, now)
 
-    def _die(self, member: Member, part: Part, at: int, now: int) -> None:
-        part.mark(at, 1, Subscriber.UNUSABLE)
+    def _die(self, member: Member, part: Part, at: int, count: int, tries: int, now: int) -> None:
+        part.mark(at, count, Subscriber.UNUSABLE)
         self.touch()
-        self.moves.append(Move(part.block.first + at, 1, part.index, member.number, Subscriber.UNUSABLE, now))
-        part.note_unusable(at, 1)
-        part.note_dead(at)
-        self._bury(part.block, at, 1, f"given to members {part.tries(at)} times")
-        self.ended(part, at, 1, implied=True)
+        move = Move(part.block.first + at, count, part.index, member.number, Subscriber.UNUSABLE, now)
+        self.dying.append(Dying(move, part.block, f"given to members {tries} times"))
+        self.counts["dead"] += count
+        part.note_unusable(at, count)
+        part.note_dead(at, count)
+        self.ended(part, at, count, implied=True)
+
+    def release(self, now: int, most: int = EVERYTHING) -> None:
+        """Have it said of messages that they are dead, in one commit with their dead letters: of at most so many in all (`dead`)."""
+        if self.over and len(self.dead) < most:
+            self._make_room(now, most - len(self.dead))
+        self.say_dying(most)
 
     # ---- expiry, and what publishers and administrators do
 
@@ -647,6 +657,7 @@ class Queue(Stock):
         if 0 < block.key.expires <= now:
             raise IllegalMove(f"REVEAL AGAIN: the time of message {block.first + index} is over")
         step(Subscriber(part.states[index]), Step.REVEAL_AGAIN)
+        self.release(now)  # what was said before stands before it
         self.open_again(block, part, index, member)
         self.touch()
         self.moves.append(Move(block.first + index, 1, part.index, NOBODY, Publisher.REVEALED, now))
@@ -682,18 +693,3 @@ class Queue(Stock):
 def _may_have(lane: Lane, member: Member, meta: Meta) -> bool:
     """Whether the message group of a message is nobody else's."""
     return not meta.group or lane.owners.get(bucket_of(meta.group), member.number) == member.number
-
-
-def spans(indexes: list[int]) -> list[tuple[int, int]]:
-    """Indexes in order as (first, count) of those in a row."""
-    found: list[tuple[int, int]] = []
-    begin = end = -1
-    for one in indexes:
-        if one != end:
-            if end > begin:
-                found.append((begin, end - begin))
-            begin = one
-        end = one + 1
-    if end > begin:
-        found.append((begin, end - begin))
-    return found

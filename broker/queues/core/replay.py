@@ -135,7 +135,7 @@ def _returned(queue: Queue, part: Part, start: int, move: Move) -> None:
     for at in range(start, start + move.length):
         if part.states[at] in _HELD:
             queue.let_go(member, part, 1)
-            part.note_return(at, member.number, move.at)
-            queue.clean(member, part, at, 0, move.at)
+            part.note_return(at, 1, member.number, move.at)
+            queue.clean(member, part, at, 1, 0, move.at)
         elif part.block.unusable is not None and (part.index, at) in part.block.unusable:
             queue.open_again(part.block, part, at, member)

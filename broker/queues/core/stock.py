@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ _IS_OPEN = bytes(state in OPEN_BYTES for state in range(256))
 KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not use a message of them
 MIXED = 10_000  # messages without a priority in a row, after which a queue is taken for one without priorities
 MOST_LANES = 1024  # groups that plans of publishers may make, beside those of subscribers
+NEVER = 2**62  # times
 SECOND, SOON = 1000, 10_000  # milliseconds
 OFF, ON, ENDS = 0, 1, 3  # how somebody is a subscriber; ENDS: until the connection does
 PRIORITY = 20  # and more: the state of a move that gives messages another priority
@@ -48,6 +50,14 @@ class Dead(NamedTuple):
 
     block: Block
     at: int
+    why: str
+
+
+class Dying(NamedTuple):
+    """Messages that nobody can use, of which nothing is said yet. move: what is to be said. block: theirs. why: for their history."""
+
+    move: Move
+    block: Block
     why: str
 
 
@@ -94,6 +104,9 @@ class Stock:
     members that have less than before, or for whom alone there is something. looks: how many messages are looked at for those with
     selectors before everybody else has a turn. looking: members for which more is to be looked at then.
 
+    dying: is said little by little (`Queue.release`), however many die at one moment. over: more is in it than the rules allow, and the
+    oldest messages are to be dead letters.
+
     touched: whoever has many queues looks only at those that are in it: a queue puts itself there whenever there is something new in it.
     """
 
@@ -112,6 +125,8 @@ class Stock:
         self.touched: dict[Any, None] = {}
         self.moves: list[Move] = []
         self.dead: list[Dead] = []
+        self.dying: deque[Dying] = deque()
+        self.over = False
         self.opened: dict[Key, Block] = {}  # by `Key.line`
         self.filled: list[Block] = []
         self.early: list[Block] = []  # given to members, and not gathered for the log yet
@@ -145,12 +160,17 @@ class Stock:
     @property
     def unwritten(self) -> bool:
         """Whether something is to be written."""
-        return bool(self.moves or self.opened or self.filled or self.early or self.dead or self.changed)
+        return bool(self.moves or self.opened or self.filled or self.early or self.dead or self.dying or self.over or self.changed)
 
     @property
     def pressing(self) -> bool:
         """Whether something is to be written now: moves alone wait a moment for more."""
-        return bool(self.opened or self.filled or self.dead or self.changed)
+        return bool(self.opened or self.filled or self.dead or self.dying or self.over or self.changed)
+
+    @property
+    def unsaid(self) -> list[Move]:
+        """Moves that have been made, and wait until they may be said (`dying`)."""
+        return [one.move for one in self.dying]
 
     # ---- members
 
@@ -176,7 +196,7 @@ class Stock:
         """Let go of members that no segment from this one on names, unless they are here, or subscribers."""
         self.touch()
         self._drop_lanes()
-        told = {move.member for move in self.moves} | {self.members[name].number for name, _ in self.changed}
+        told = {move.member for move in (*self.moves, *self.unsaid)} | {self.members[name].number for name, _ in self.changed}
         grouped = {name for group in self.lanes for name in group}
         for member in list(self.members.values()):
             name, number = member.name, member.number
@@ -319,6 +339,19 @@ class Stock:
             part.queued = True
             heapq.heappush(part.lane.ready, (-part.block.key.priority, part.block.first, part))
 
+    def say_dying(self, most: int) -> None:
+        """Have it said of messages that die: of so many that at most this many are `dead`."""
+        while self.dying and (left := most - len(self.dead)) > 0:
+            self.touch()
+            move, block, why = self.dying.popleft()
+            if move.length > left:
+                rest = move._replace(first=move.first + left, length=move.length - left)
+                self.dying.appendleft(Dying(rest, block, why))
+                move = move._replace(length=left)
+            self.moves.append(move)
+            at = move.first - block.first
+            self.dead += [Dead(block, index, why) for index in range(at, at + move.length)]
+
     def open_marks(self, part: Part) -> bytearray:
         """One byte a message: 1: it is not at an end for this part."""
         marks = part.states.translate(_IS_OPEN)
@@ -391,22 +424,22 @@ class Stock:
         if not part.block.left:
             self._settled(part.block)
 
-    def clean(self, member: Member, part: Part, at: int, backoff: int, now: int) -> None:
+    def clean(self, member: Member, part: Part, at: int, count: int, backoff: int, now: int) -> None:
         self.touch()
-        part.takers[at] = NOBODY
-        part.mark(at, 1, WAITS)
-        part.lane.waiting += 1
-        self.waiting += 1
+        part.takers[at : at + count] = array("I", bytes(4 * count))
+        part.mark(at, count, WAITS)
+        part.lane.waiting += count
+        self.waiting += count
         last = self.moves[-1] if self.moves else None
         first = part.block.first + at
         if last is not None and last[2:] == (part.index, member.number, FREE, now) and part.block.first < first == last.first + last.length:
-            self.moves[-1] = last._replace(length=last.length + 1)
+            self.moves[-1] = last._replace(length=last.length + count)
         else:
-            self.moves.append(Move(first, 1, part.index, member.number, FREE, now))
+            self.moves.append(Move(first, count, part.index, member.number, FREE, now))
         if backoff:
-            self._timers.add(now + backoff, (part, at, 1))
+            self._timers.add(now + backoff, (part, at, count))
         else:
-            self._free(part, at, 1)
+            self._free(part, at, count)
 
     def _free(self, part: Part, start: int, count: int) -> None:
         """Messages that wait may be taken."""
@@ -435,7 +468,9 @@ class Stock:
         if not priorities and not part.tried:
             return
         self.touch()
-        for at in [one for one in range(start, start + count) if one in priorities or self.at_last_try(part, one)]:
+        most, tried = self.rules.deliveries, part.tried or {}
+        last = most - 1 if most > 1 else NEVER
+        for at in [one for one in range(start, start + count) if one in priorities or tried.get(one, 0) >= last]:
             part.mark(at, 1, APART)
             part.free -= 1
             part.lane.set_apart(part, at)

@@ -16,11 +16,18 @@ import json
 
 from ....mqtt.properties import Property, encode_properties, properties_in
 from ..core.blocks import Meta
+from ..core.queue import Queue
 from ..core.stock import Dead, Stock
 
 PREFIX = "mqmesh-dead-"
 LONGEST = 60_000  # bytes of the history; behind the first step the oldest go
 NAME_MAX = 256  # characters of a name in the history
+
+
+def bury(queue: Stock, target: Queue, dead: list[Dead], payloads: list[bytes], now: int) -> None:
+    """Dead letters of a queue enter another one."""
+    for one, payload in zip(dead, payloads, strict=True):
+        target.put([payload], dead_meta(queue, one), now, one.block.key.topic, one.block.priority_of(one.at), delay=0)
 
 
 def dead_meta(queue: Stock, dead: Dead) -> Meta:

@@ -32,7 +32,7 @@ from .batch import Batch
 from .bodies import Bodies
 from .carry import CARRY_BYTES, Carry, End
 from .claims import Claims
-from .dead import dead_meta
+from .dead import bury
 from .format import (
     FRAME,
     Claim,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 32 << 20
 MOST_QUEUES = 65_535
 LOOKS = 3  # at the history of a message, while segments go
+MOST_BURIED = 1024  # dead letters with one commit
 SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
 _MEMBER_OF = itemgetter(3)  # of a Move
 
@@ -266,7 +267,7 @@ class LogStore:
 
     @property
     def new(self) -> bool:
-        """Whether there is something to be written that is of no queue."""
+        """Whether there is something to be written of no queue."""
         return self._ends or self.chunk is not None or bool(self.claims.new)
 
     def _touched(self) -> list[Queue]:
@@ -280,12 +281,16 @@ class LogStore:
 
     def gather(self, now: int) -> Batch | None:
         """What is to be written, as one commit; None: nothing is. Raises Damaged, OSError: the payload of a dead letter cannot be read."""
-        buried = [(queue, queue.dead) for queue in self._touched() if queue.dead]
+        touched, left = self._touched(), MOST_BURIED
+        for queue in touched:
+            queue.release(now, left)
+            left -= len(queue.dead)
+        buried = [(queue, queue.dead) for queue in touched if queue.dead]
         bodies_of = [[self.bodies.payloads(one.block)[one.at] for one in dead] for _, dead in buried]  # before anything is done with them
         for (queue, dead), found in zip(buried, bodies_of, strict=True):
             queue.dead = []
             self._bury(queue, dead, found, now)
-        carrying = self.carry is not None and self.carry.looked
+        carrying = self.carry is not None and self.carry.looked and not any(queue.dying for queue in self.touched)
         if not self.dirty and not carrying:
             return None
         batch, head = self._begin()
@@ -401,13 +406,9 @@ class LogStore:
             self._name(piece.queue, (), batch.segment, head)
 
     def _bury(self, queue: Queue, dead: list[Dead], payloads: list[bytes], now: int) -> None:
-        """Dead letters enter their queue."""
-        name = queue.rules.dead_letters
-        if not name or name == queue.name:
-            return
-        target = self.queues.get(name) or self.queue(name, self._rules(name))
-        for one, payload in zip(dead, payloads, strict=True):
-            target.put([payload], dead_meta(queue, one), now, one.block.key.topic, one.block.priority_of(one.at), delay=0)
+        """Dead letters enter their queue, if there is one."""
+        if (name := queue.rules.dead_letters) and name != queue.name:
+            bury(queue, self.queues.get(name) or self.queue(name, self._rules(name)), dead, payloads, now)
 
     def write(self, batch: Batch) -> None:
         """Have a batch on the disk. Blocks. Raises OSError; then it is not there."""
@@ -566,7 +567,7 @@ class LogStore:
     def _burying(self) -> bool:
         """Whether dead letters are on their way, whose payloads are still where they were."""
         pending = self._pending is not None and bool(self._pending.dead)
-        return pending or any(queue.dead for queue in self._touched())
+        return pending or any(queue.dead or queue.dying for queue in self._touched())
 
     def _retention(self, segment: Segment) -> float:
         return max((self._numbers[one].rules.retention for one in segment.spans if one in self._numbers), default=0.0)
@@ -665,7 +666,7 @@ class LogStore:
         """Whether all that was said of the messages of a queue in a segment is in the log."""
         span = segment.spans[queue.number]
         written = [moves for whose, moves in (self._pending.moves if self._pending is not None else ()) if whose is queue]
-        return not any(span.low <= move.first <= span.high for moves in (*written, queue.moves) for move in moves)
+        return not any(span.low <= move.first <= span.high for moves in (*written, queue.moves, queue.unsaid) for move in moves)
 
     # ---- history
 
@@ -682,7 +683,7 @@ class LogStore:
         for _ in range(LOOKS):
             pending = self._pending
             written = [moves for whose, moves in pending.moves if whose is queue] if pending is not None else []
-            late = [move for moves in (*written, queue.moves) for move in moves_of(position, moves)]
+            late = [move for moves in (*written, queue.moves, queue.unsaid) for move in moves_of(position, moves)]
             ends = {number: one.size for number, one in self._segments.items() if one.tells_of(queue.number, position)}
             if pending is not None and pending.segment in ends:
                 ends[pending.segment] = pending.offset

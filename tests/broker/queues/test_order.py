@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.broker.queues.core import order
+from mqmesh.broker.queues.core.blocks import spans
 from mqmesh.broker.queues.core.order import Order
-from mqmesh.broker.queues.core.queue import spans
 from mqmesh.broker.queues.core.timers import SPARE, Timers
 from support.examples import examples
 

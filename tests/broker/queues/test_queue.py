@@ -332,6 +332,7 @@ class Against(RuleBasedStateMachine):
                 message.expire()
 
     def note(self) -> None:
+        self.queue.release(self.now)
         self.written += self.queue.moves
         self.queue.moves.clear()
 
@@ -535,6 +536,7 @@ def test_full_refuses_drops_or_buries() -> None:
         put(queue, b"1", b"2")
         assert queue.refusal(1, 1) is None
         put(queue, b"3")
+        queue.release(1)
         assert len(queue.dead) == dead
         assert bodies(queue.take(queue.join("a"), 9, 1)) == [b"2", b"3"]
 
@@ -555,6 +557,7 @@ def test_back_off_doubles_and_the_limit_makes_a_dead_letter() -> None:
     (one,) = queue.take(member, 1, now)
     assert one.tries == 2
     queue.give_back(member, one.part, one.start, 1, now)
+    queue.release(now)
     assert [(one.at, one.why) for one in queue.dead] == [(0, "given to members 3 times")]
     assert not queue.blocks
 
@@ -597,6 +600,7 @@ def test_a_last_try_is_given_alone_so_that_neighbours_do_not_die_with_it() -> No
     assert not queue.take(a, 100, 1)
     assert bodies(queue.take(b, 100, 1)) == [b"0"]
     crash(queue, "a")
+    queue.release(1)
     assert [one.at for one in queue.dead] == [0]
     for number in range(1, 9):
         (one,) = queue.take(a, 100, 1)

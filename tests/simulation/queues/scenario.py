@@ -375,7 +375,7 @@ class Scenario:
             if (queue.waiting or queue.held) and not name.endswith("-dead"):
                 held = {one.name: one.held for one in queue.members.values() if one.held}
                 left.append(f"{name} at {home.name}: {queue.waiting} wait, {held} are held: {self.rules[name]}")
-            if queue.moves or queue.opened or queue.dead:
+            if queue.moves or queue.opened or queue.dead or queue.dying:
                 left.append(f"{name} at {home.name} has something to write")
         if not left:
             left += [
