@@ -22,8 +22,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from ..base.refusals import Warnings, source_of
@@ -39,6 +39,9 @@ CROWD = 0.004  # seconds of pieces that come at once, beyond which a piece waits
 HALF = 0.5  # seconds after which half of what an address has used is forgotten
 STALL = 0.020  # seconds of processor time that a piece of work should never take
 REST = 0.5  # of the time that passes, the part that is no client's: while pieces take less than the rest, none has to wait
+
+
+Result = TypeVar("Result")
 
 
 class Who(Protocol):
@@ -171,6 +174,12 @@ class Turns:
         """Run steps to their end in turns."""
         self.wait(share, Steps(self, steps, who))
 
+    async def result_of(self, share: Share, steps: Generator[object, None, Result], who: str) -> Result:
+        """Run steps to their end in turns: what they return. Raises what they raise."""
+        found: asyncio.Future[Result] = self.loop.create_future()
+        self.run(share, _into(found, steps), who)
+        return await found
+
     def end_round(self) -> None:
         """Let the loop look at its sockets after this turn: it has caused work that the loop does there."""
         self._enough = True
@@ -238,6 +247,17 @@ class Turns:
     def tick(self, late: float) -> None:
         """From time to time. late: seconds by which a timer came too late, whatever the cause."""
         self._counters.late_maximum = max(self._counters.late_maximum, late)
+
+
+def _into(found: asyncio.Future[Result], steps: Generator[object, None, Result]) -> Iterator[object]:
+    """Do steps, until their end or until nobody waits for it."""
+    try:
+        while not found.done():
+            yield next(steps)
+    except StopIteration as stop:
+        found.set_result(stop.value)
+    except Exception as error:
+        found.set_exception(error)
 
 
 class Steps:

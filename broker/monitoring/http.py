@@ -21,6 +21,7 @@ from starlette.routing import Route
 from ...base.http.server import HttpListener
 from .health import reasons, troubles
 from .metrics import Totals, registry
+from .queue_metrics import queue_metrics
 
 if TYPE_CHECKING:
     from ..site import Site
@@ -44,7 +45,9 @@ def application(site: Site, totals: Totals, more: Sequence[Route] = ()) -> Starl
     numbers = registry(site, totals)
 
     async def metrics(_request: Request) -> Response:
-        return Response(generate_latest(numbers), media_type=CONTENT_TYPE_LATEST)
+        queues, turns = site.queues, site.context.turns
+        each = await turns.result_of(turns.broker, queue_metrics(queues), "work=metrics") if queues is not None else b""
+        return Response(generate_latest(numbers) + each, media_type=CONTENT_TYPE_LATEST)
 
     async def health(_request: Request) -> Response:
         config, wrong = site.config, troubles(site)

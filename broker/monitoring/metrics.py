@@ -180,38 +180,10 @@ def _recipients(site: Site) -> Iterator[Metric]:
     yield _counter("mqmesh_repeated", "Messages among those that failed over that the first recipient may have too.", totals["repeated"])
 
 
-QUEUE_COUNTS = {
-    "put": "Messages that were put.",
-    "done": "Messages that members have worked.",
-    "returned": "Messages that members gave back.",
-    "unusable": "Messages that a member could not use.",
-    "expired": "Messages whose time was over.",
-    "dead": "Messages that became dead letters.",
-    "refused": "Messages that found no room.",
-    "withdrawn": "Messages that were withdrawn.",
-}
-
-
 def _queues(site: Site) -> Iterator[Metric]:
+    """Those of each queue are in `queue_metrics.py`."""
     if site.queues is None or not site.queues.settings.rules:
         return
-    queues = [site.queues.store.queues[name] for name in site.queues.settings.rules if name not in site.queues.temporary]
-    now = site.queues.now()
-    waiting = GaugeMetricFamily("mqmesh_queue_waiting", "Messages that wait for a member.", labels=["queue"])
-    held = GaugeMetricFamily("mqmesh_queue_in_flight", "Messages that members have.", labels=["queue"])
-    oldest = GaugeMetricFamily("mqmesh_queue_oldest_seconds", "Age of the oldest message that is not at an end.", labels=["queue"])
-    paused = GaugeMetricFamily("mqmesh_queue_paused", "1 while members get nothing of the queue.", labels=["queue"])
-    for queue in queues:
-        paused.add_metric([queue.name], queue.name in site.queues.settings.paused)
-        waiting.add_metric([queue.name], queue.waiting)
-        held.add_metric([queue.name], queue.held)
-        oldest.add_metric([queue.name], max(0, now - queue.oldest) / 1000 if queue.oldest else 0)
-    yield from (waiting, held, oldest, paused)
-    for key, text in QUEUE_COUNTS.items():
-        counter = CounterMetricFamily(f"mqmesh_queue_{key}", text, labels=["queue"])
-        for queue in queues:
-            counter.add_metric([queue.name], queue.counts[key])
-        yield counter
     yield _gauge("mqmesh_queues_memory_bytes", "Payloads of queues in memory.", site.queues.store.resident)
 
 

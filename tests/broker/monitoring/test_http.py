@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import urllib.error
 import urllib.request
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.server import StartError
 from mqmesh.mqtt.packets import Publish
 from mqmesh.store.base import Kind
@@ -76,6 +83,41 @@ async def test_every_family_has_a_help_and_a_type():
     families = list(text_string_to_metric_families(text))
     assert len(families) > 20
     assert all(family.documentation and family.type in ("counter", "gauge") for family in families)
+
+
+async def test_the_numbers_of_very_many_queues_are_gathered_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rules = {f"q{number}": Rules() for number in range(50)}
+    async with Site(http=ANY, queues=QueueSettings(rules, folder=tmp_path / "queues", durability="os")) as site:
+        queues, turns = site.broker.site.queues, site.broker.context.turns
+        for name in ("q0", "q7"):
+            await (await site.client()).publish(f"$queue/{name}", b"x", 1)
+        looks: list[int] = []
+        rounds, count, here, whole = turns._round, itertools.count(), queues.queue_here, turns.clock
+
+        def one_round() -> None:
+            next(count)
+            rounds()
+
+        def look(name: str) -> Any:
+            if name != "q40":
+                looks.append(next(count))
+            return here(name)
+
+        monkeypatch.setattr(turns, "_round", one_round)
+        monkeypatch.setattr(turns, "clock", partial(next, itertools.count()))  # each slice is over as soon as something was done
+        monkeypatch.setattr(queues, "queue_here", look)
+        reading = asyncio.create_task(metrics(site))
+        await until(lambda: len(looks) > 20)
+        queues.end("q40")
+        seen = await reading
+        monkeypatch.setattr(turns, "clock", whole)
+        assert len(looks) == 49
+        assert all(after - before >= 2 for before, after in pairwise(looks)), "one queue in each round"
+    names = {key[1] for key in seen if key[0] == "mqmesh_queue_waiting"}
+    assert names == rules.keys() - {"q40"}, "a queue that has gone meanwhile is none"
+    assert {name: seen["mqmesh_queue_put_total", name] for name in ("q0", "q1", "q7")} == {"q0": 1, "q1": 0, "q7": 1}
+    assert (seen["mqmesh_queue_waiting", "q7"], seen["mqmesh_queue_paused", "q7"]) == (1, 0)
+    assert seen["mqmesh_queue_oldest_seconds", "q1"] == 0
 
 
 async def test_links_and_members_of_the_mesh():
