@@ -75,10 +75,10 @@ class Members(Protocol):
 
 
 class Making:
-    """A route that is being made. entries, targets: by session. addressed: who gets its messages by name. queued: it is that of a queue.
-    changed: sessions and groups with a subscription that matches and has changed since it was begun."""
+    """A route that is being made. entries, targets: by session. known: what is in `shares`. addressed: who gets its messages by name.
+    queued: it is that of a queue. changed: sessions and groups with a subscription that matches and has changed since it was begun."""
 
-    __slots__ = ("addressed", "changed", "entries", "queued", "rights", "shares", "targets", "topic")
+    __slots__ = ("addressed", "changed", "entries", "known", "queued", "rights", "shares", "targets", "topic")
 
     def __init__(self, topic: str, rights: Rights | None, queued: bool) -> None:
         self.topic = topic
@@ -87,6 +87,7 @@ class Making:
         self.entries: dict[Recipient, list[Entry]] = {}
         self.addressed: Addressed | None = None
         self.shares: list[ShareGroup] = []
+        self.known: set[ShareGroup] = set()
         self.targets: dict[Recipient, Target] = {}
         self.changed: set[Any] = set()
 
@@ -409,6 +410,7 @@ class Router:
         making.entries.pop(whose, None)
         making.targets.pop(whose, None)
         making.shares = [group for group in making.shares if group is not whose]
+        making.known = set(making.shares)
         for start in range(0, len(found), STEP):
             self._sort_out(making, found[start : start + STEP])
             yield
@@ -424,11 +426,12 @@ class Router:
 
     def _sort_out(self, making: Making, values: list[Any]) -> None:
         """Add subscriptions and groups that match to what is known of a route."""
-        topic, rights, entries, shares = making.topic, making.rights, making.entries, making.shares
+        topic, rights, entries = making.topic, making.rights, making.entries
         for value in values:
             if isinstance(value, ShareGroup):
-                if value not in shares and (rights is None or self.access.sees(topic, value.filter, None)):
-                    shares.append(value)
+                if value not in making.known and (rights is None or self.access.sees(topic, value.filter, None)):
+                    making.known.add(value)
+                    making.shares.append(value)
             elif (rights is None or self.access.sees(topic, value.subscription.filter, value.session.client_id)) and (
                 not self.filtered or self.reads(value.session, value.subscription.filter, topic)
             ):

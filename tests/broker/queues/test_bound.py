@@ -13,6 +13,7 @@ from mqmesh.broker.config import parse
 from mqmesh.broker.journal.ends import stories
 from mqmesh.broker.journal.reading import Journal
 from mqmesh.broker.journal.settings import JournalSettings
+from mqmesh.broker.publish.bound import BoundQueue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback, Publish, Pubrec, Will
@@ -52,6 +53,21 @@ async def test_a_bound_queue_has_its_copy(tmp_path: Path, qos: int, stored: bool
         assert [(one.topic, one.payload) for one in taken] == [("orders/1", b"orders/1"), ("orders/2", b"orders/2")]
         await work.nothing()
         assert site.broker.site.queues.store.queues["orders"].counts["done"] == 2  # type: ignore[union-attr]
+
+
+async def test_a_route_with_very_many_queues_looks_at_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {f"q{number}": Rules(topics=("orders/#", "orders/+")) for number in range(300)}
+    looks, equal = [0], BoundQueue.__eq__
+
+    def counted(self: BoundQueue, other: object) -> bool:
+        looks[0] += 1
+        return equal(self, other)
+
+    async with broker(tmp_path, **rules) as site:
+        monkeypatch.setattr(BoundQueue, "__eq__", counted)
+        route = site.broker.site.router.route(b"orders/1")
+        assert [one.name for one in route.shares] == [f"$queue/{name}" for name in rules], "once, whichever of its filters match"
+        assert looks[0] <= 2 * 300, "two filters of each"
 
 
 async def test_many_messages_at_once_keep_their_order(tmp_path: Path) -> None:
