@@ -210,7 +210,7 @@ def _fill(session: StoredSession, rows: Rows) -> None:
         session.restore_flight(row)
     session.spilled = session.queued = rows.count
     session.spilled_bytes = session.queued_bytes = rows.weight
-    session.settle()
+    session.read_back()
 
 
 def _retained(persistence: Persistence, in_mesh: bool, progress: Progress) -> None:

@@ -506,7 +506,7 @@ class StoredSession(Session):
         super().adopt(kept)
         self.sent(kept, None)
 
-    def settle(self) -> None:
+    def read_back(self) -> None:
         """All of it was read back from the store; no connection has it yet."""
         self.waiting = Waiting.AWAY if self.queued else Waiting.NOTHING
 
@@ -551,7 +551,7 @@ class StoredSession(Session):
 
     def discard(self) -> None:
         self.generation += 1
-        self.account.close()
+        self.give_back()
         if self.context.journal is not None:
             left = [*(flight for flight in self.outbound.unfinished() if flight.run is not None), *self.queue]
             self.note_dropped([one for one in left if one.share is None or one.qos == 2], ENDED)

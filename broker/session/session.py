@@ -492,8 +492,8 @@ class Session:
                     self.queue.append(delivery)
         return taken
 
-    def discard(self) -> None:
-        """The session ends: forget what waits, give its memory back to the broker's account.
+    def give_back(self) -> None:
+        """Nothing is held for it any more.
 
         While its subscriptions are being removed they are held for its account, which is closed after the last one.
         """
@@ -503,6 +503,10 @@ class Session:
                     self.account.settle(kind, 0)
         else:
             self.account.close()
+
+    def discard(self) -> None:
+        """The session ends: forget what waits, give its memory back to the broker's account."""
+        self.give_back()
         if self.context.journal is not None:
             left = [*self.outbound.unfinished(), *self.queue]  # what goes on to other members of shared subscriptions is not lost
             self.note_dropped([one for one in left if one.share is None or one.qos == 2], ENDED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.ledger import IN_FLIGHT
 from mqmesh.mqtt.packets import Puback, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
 from mqmesh.store.base import Kind
 from mqmesh.store.memory import MemoryStore
@@ -224,3 +225,29 @@ async def test_what_changes_while_a_change_is_written_is_in_the_same_batch():
         await until(lambda: bool(said))
         assert not persistence.dirty
         assert [persistence.store.value("broker", key) for key in (b"first", b"second")] == [b"x", b"x"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_what_a_stored_session_has_in_flight_is_in_the_ledger(qos):
+    """As long as it is in memory: while its client is away the store has it."""
+    async with Site(store=MemoryStore()) as site:
+        held, persistence = site.broker.context.ledger.held, site.broker.site.persistence
+        client, publisher = await site.client("s", clean=False, expiry=FOREVER, receive_maximum=2), await site.client()
+        await client.subscribe("t", qos=qos)
+        for _ in range(3):
+            assert await publisher.publish("t", b"x" * 1000, qos) == 0
+        for _ in range(2):
+            await client.expect(Publish, qos=qos)
+        session = site.broker.site.sessions.get("s")
+        session.connection.settle()
+        assert held[IN_FLIGHT] == session.outbound.bytes > 2000
+        assert session.waiting.value == "in-flight window full"
+        await client.cut()
+        await site.gone("s")
+        await persistence.settle(10)
+        assert (held[IN_FLIGHT], session.outbound.bytes, session.unloaded) == (0, 0, True)
+        again = await site.client("s", clean=False, expiry=FOREVER)
+        await again.messages(3)
+        await until(lambda: not session.outbound.in_flight)
+        session.connection.settle()
+        assert held[IN_FLIGHT] == 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from mqmesh.broker.ledger import QUEUED, ROUTES
+from mqmesh.broker.ledger import QUEUED, ROUTES, Account
 from mqmesh.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
+from mqmesh.store.memory import MemoryStore
 from support.broker_site import Site, until
 
 FOREVER = 0xFFFFFFFF
@@ -316,18 +317,29 @@ async def test_a_session_with_many_subscriptions_ends_in_turns_and_gets_nothing_
         assert set(router.holders) & set(names) == {"many/2999"}
 
 
-async def test_what_a_session_with_many_subscriptions_held_is_given_back_once():
+@pytest.mark.parametrize("stored", [False, True])
+async def test_what_a_session_with_many_subscriptions_held_is_given_back_once(stored, monkeypatch):
     """Its subscriptions are held for its account until each is removed; the ledger has then what it had before."""
-    async with Site() as site:
+    charge, lowest = Account.charge, [0]
+
+    def charged(account, kind, size):
+        charge(account, kind, size)
+        lowest.append(account.held[kind])
+
+    monkeypatch.setattr(Account, "charge", charged)
+    async with Site(store=MemoryStore() if stored else None) as site:
         ledger = site.broker.context.ledger
         before = ledger.total, ledger.held[:ROUTES]
         assert not len(ledger)
         for _ in range(2):
-            client = await site.client("c")
+            client = await site.client("c", clean=not stored, expiry=1 if stored else 0)
             shared = [Subscription(f"$share/g/shared/{number}", 1) for number in range(3)]
             client.send(Subscribe(1, [Subscription(f"many/{number}", 1) for number in range(300)] + shared))
             await client.expect(Suback)
             await client.cut()
             await site.gone("c")
+            if stored:
+                site.broker.site.sessions.end(site.broker.site.sessions.get("c"))
             await until(lambda: not site.broker.site.router.subscriptions and not len(ledger))
             assert (ledger.total - ledger.held[ROUTES], ledger.held[:ROUTES]) == before
+    assert min(lowest) == 0
