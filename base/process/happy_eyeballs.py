@@ -13,13 +13,14 @@ import os
 import socket
 import ssl
 from asyncio.staggered import staggered_race
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import zip_longest
 from typing import TypeAlias, TypeVar
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[str | int, ...]]  # family, type, protocol, canonical name, address: getaddrinfo(3)
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+T = TypeVar("T")
 
 MOST = 16  # addresses that are tried: whoever answers for a name may say thousands
 DELAY = 0.25  # seconds: "Connection Attempt Delay", RFC 8305 section 5
@@ -29,9 +30,23 @@ async def connect(
     made: Callable[[], ProtocolT], host: str, port: int, context: ssl.SSLContext | None = None
 ) -> tuple[asyncio.Transport, ProtocolT]:
     """`create_connection` of the running loop, to whichever of a host's addresses answers first. context: for TLS. Raises OSError."""
-    loop = asyncio.get_running_loop()
+    loop, name = asyncio.get_running_loop(), host if context is not None else None
     sock = await connected_socket(host, port)
-    return await loop.create_connection(made, sock=sock, ssl=context, server_hostname=host if context is not None else None)
+    return await hand_over(sock, loop.create_connection(made, sock=sock, ssl=context, server_hostname=name))
+
+
+async def hand_over(sock: socket.socket, opening: Awaitable[T]) -> T:
+    """Await what makes a transport of a socket, which closes it from now on.
+
+    uvloop takes the descriptor first, and the socket when the connection is made. Where the connection ends in between, for example
+    because its first write fails, uvloop closes the descriptor, and the socket would close it once more when it is forgotten. By then
+    another connection, or a file, has this number.
+    """
+    try:
+        return await opening
+    finally:
+        if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):  # whose transports close the socket itself
+            sock.detach()
 
 
 async def connected_socket(host: str, port: int) -> socket.socket:

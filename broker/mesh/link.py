@@ -7,6 +7,7 @@ when it no longer does. A link with a rate passes what is not urgent as its `Rat
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
@@ -100,10 +101,11 @@ class LinkProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        elif sock is not None and sock.family == socket.AF_UNIX:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_UNSENT)  # else large blocks are written in parts
+        with contextlib.suppress(OSError):  # of a connection that has ended already: macOS says so here
+            if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            elif sock is not None and sock.family == socket.AF_UNIX:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_UNSENT)  # else large blocks are written in parts
         self.transport.set_write_buffer_limits(high=SOCKET_UNSENT, low=SOCKET_UNSENT // 4)  # type: ignore[union-attr]
         self._after([])
 

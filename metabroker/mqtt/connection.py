@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base.address import Address, interchangeable
-from ...base.process.happy_eyeballs import connect, connected_socket
+from ...base.process.happy_eyeballs import connect, connected_socket, hand_over
 from ...broker.embedded.direct import Guest
 from ...broker.transport.tls.openssl_errors import explain
 from ...broker.transport.websocket.client import dial
@@ -148,7 +148,7 @@ class Connection:
                     context = await self._context(address)
                     sock = await connected_socket(address.host, address.port)
                     name = address.host if context is not None else None
-                    reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name)
+                    reader, writer = await hand_over(sock, asyncio.open_connection(sock=sock, ssl=context, server_hostname=name))
                     machine.begin(0.0)
                     writer.write(machine.take())
                     machine.receive(await reader.read(64), 0.0)

@@ -15,7 +15,7 @@ from typing import Any
 
 from nats.aio import transport
 
-from ....base.process.happy_eyeballs import connected_socket
+from ....base.process.happy_eyeballs import connected_socket, hand_over
 
 LONGEST_LINE = 65_536  # bytes; INFO of a large cluster is the longest
 
@@ -45,7 +45,8 @@ class Transport(transport.Transport):
 
     async def dial(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
         """Connect and hear the server's first word. context: of TLS, which begins after that. Raises OSError, Unfit, ValueError."""
-        self._reader, self._writer = await asyncio.open_connection(sock=await connected_socket(host, port), limit=LONGEST_LINE)
+        sock = await connected_socket(host, port)
+        self._reader, self._writer = await hand_over(sock, asyncio.open_connection(sock=sock, limit=LONGEST_LINE))
         try:
             self._hello = await self._reader.readline()
         except ValueError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -133,3 +135,40 @@ def test_families_take_turns() -> None:
     assert [one[4][1] for one in interleaved([info(1, six), info(2, six), info(3, six), info(4, four)])] == [1, 4, 2, 3]
     assert [one[4][1] for one in interleaved([info(1, four), info(2, six), info(3, six)])] == [1, 2, 3]
     assert interleaved([]) == []
+
+
+class Ending(asyncio.Protocol):
+    """A connection that ends as soon as it is made; files that are opened then get the number of its descriptor."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.get_running_loop().create_future()
+        self.files: list[int] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.number = transport.get_extra_info("socket").fileno()
+        transport.abort()  # type: ignore[attr-defined]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        asyncio.get_running_loop().call_soon(self.open_files)  # the transport closes its descriptor after this
+
+    def open_files(self) -> None:
+        while not self.files or self.files[-1] < self.number:
+            self.files.append(os.open(os.devnull, os.O_RDONLY))
+        self.lost.set_result(None)
+
+
+@either
+def test_a_connection_that_ends_at_once_is_closed_once(run: Run) -> None:
+    """What has the number of its descriptor by then stays open."""
+
+    async def story() -> None:
+        async with answering() as port:
+            transport, protocol = await connect(Ending, "127.0.0.1", port)
+            await protocol.lost
+            assert protocol.number in protocol.files
+            del transport
+            gc.collect()
+            for file in protocol.files:
+                os.close(file)  # each is open
+
+    run(story())
