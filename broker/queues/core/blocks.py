@@ -20,7 +20,8 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from .plan import ANYBODY, Group
@@ -39,7 +40,10 @@ ENDED_BYTES = bytes(sorted(OUTCOMES))
 GROUP_BUCKETS = 65_536
 BLOCK_WEIGHT, MESSAGE_WEIGHT, META_WEIGHT = 1000, 11, 100  # bytes of memory, measured
 SPARE = 1024  # parts without free messages that a lane may have
+FEW = 32  # entries of a heap that are found without sorting all: members have some 16 messages at a time
 KEPT_RETURNS = 256  # of one message, in memory; the log has them all
+
+E = TypeVar("E", bound=tuple[Any, ...])
 
 
 class Meta(NamedTuple):
@@ -320,12 +324,12 @@ class Lane:
 
     def in_order(self) -> Iterator[tuple[Part, int]]:
         """What may be taken: (part, index). It may be taken meanwhile."""
-        singles = (one for one in sorted(self.apart, key=_key) if _stands(one))
+        singles = (one for one in rising(self.apart) if _stands(one))
         for _, _, part, at in heapq.merge(self._free_in_order(), singles, key=_key):
             yield part, at
 
     def _free_in_order(self) -> Iterator[tuple[int, int, Part, int]]:
-        for priority, first, part in sorted(self.ready, key=_key):
+        for priority, first, part in rising(self.ready):
             at = part.states.find(FREE, part.cursor)
             while at >= 0:
                 yield priority, first + at, part, at
@@ -335,6 +339,21 @@ class Lane:
 def _key(one: tuple[Any, ...]) -> tuple[int, int]:
     """The order of what may be taken: priority below 0, position."""
     return one[0], one[1]
+
+
+def rising(heap: list[E]) -> Iterator[E]:
+    """The entries of a heap, the least first. It may change meanwhile. There may be very many: they are sorted only for who wants more than
+    a `FEW` of them."""
+    entries = heap.copy()
+    waiting = [(*_key(entries[0]), 0)] if entries else []
+    for _ in range(min(FEW, len(entries))):
+        at = heapq.heappop(waiting)[2]
+        yield entries[at]
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < len(entries):
+                heapq.heappush(waiting, (*_key(entries[child]), child))
+    if len(entries) > FEW:
+        yield from islice(sorted(entries, key=_key), FEW, None)
 
 
 def _stands(one: tuple[int, int, Part, int]) -> bool:
