@@ -13,6 +13,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from ...base.address import REMOTE, parse_address
 from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, client_name, connect_topic, response_topic
@@ -39,6 +40,7 @@ NEWER = "this client has a newer session with this remote, begun while the metab
 AWAY = "the metabroker that has this durable session is away; the session waits for it"
 GRACE = 10.0  # seconds that a session goes on without a client that has vanished: programs such as mosquitto_rr say no DISCONNECT
 AT_ONCE = 200  # sessions that end at one call of `on_timer`: what the shell does for each of them takes longer
+TOLD = 32  # sessions of a remote that are told at one call how it is; where it has more, `tell_some` tells so many at each call
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
@@ -65,6 +67,7 @@ class Core:
         self._new_id = new_id
         self._shared: dict[Credentials, dict[int, Remote]] = {}  # by number: sessions that come share the first
         self._clients: dict[str, int] = {}  # name of a client -> its sessions
+        self.untold: dict[str, None] = {}  # sessions that are to be told how their remotes are
         self._next_look = 0.0
 
     # Requests
@@ -526,8 +529,7 @@ class Core:
             self._leave(remote)
             return
         if returned:
-            for session_id in remote.sessions:
-                self._state.tell_status(self.sessions[session_id], Code.OK)
+            self._tell(remote)
         for session_id in list(remote.joining):
             self._accept(self.sessions[session_id])
         self.subscriptions.on_up(remote, present)
@@ -545,8 +547,25 @@ class Core:
         if not remote.ready:
             self._fail_joining(remote, code, reason)
         elif changed:
-            for session_id in remote.sessions:
-                self._state.tell_status(self.sessions[session_id], code, reason)
+            self._tell(remote)
+
+    def _tell(self, remote: Remote) -> None:
+        """Tell the sessions of a remote how it is, now or in portions."""
+        if len(remote.sessions) > TOLD:
+            self.untold.update(dict.fromkeys(remote.sessions))
+            return
+        for session_id in remote.sessions:
+            self._state.tell_status(self.sessions[session_id], Code.OK if remote.up else remote.code, "" if remote.up else remote.reason)
+
+    def tell_some(self) -> bool:
+        """Tell some of the sessions that do not know how their remotes are. Returns whether there are more."""
+        for session_id in list(islice(self.untold, TOLD)):
+            del self.untold[session_id]
+            session = self.sessions.get(session_id)
+            if session is not None:
+                remote = session.remote
+                self._state.tell_status(session, Code.OK if remote.up else remote.code, "" if remote.up else remote.reason)
+        return bool(self.untold)
 
     def on_congested(self, number: int, congested: bool) -> None:
         """Whether a remote takes bytes more slowly than they come."""

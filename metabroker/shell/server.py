@@ -451,6 +451,8 @@ class Server:
                     self._warn(f"event=remote-trouble remote={remote} error={text!r}", f"remote {remote} {kind}")
             if isinstance(event, Up):
                 self._carry_out()  # what is subscribed anew goes before what comes next
+                if self.core.untold:
+                    asyncio.get_running_loop().call_soon(self._take_down)
         self._congestion(number, now)
         self._carry_out()
 
@@ -469,8 +471,9 @@ class Server:
     def _take_down(self) -> None:
         for number in list(islice(self._down, AT_ONCE)):
             self._fail(number)
+        more = self.core.tell_some()
         self._carry_out()
-        if self._down:
+        if self._down or more:
             asyncio.get_running_loop().call_soon(self._take_down)
 
     def _fail(self, number: int) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqmesh.base.metabroker import IDENTITY, Code
 from mqmesh.base.settings import ConfigError
 from mqmesh.metabroker.core.actions import Close, Deliver, Open, Resolve, Respond, Send, Subscribe, Unsubscribe
-from mqmesh.metabroker.core.core import ANSWERS, AT_ONCE, Core
+from mqmesh.metabroker.core.core import ANSWERS, AT_ONCE, TOLD, Core
 from mqmesh.metabroker.core.remote import Credentials
 from mqmesh.metabroker.mqtt.client import ClientMachine
 from mqmesh.metabroker.mqtt.login import Login
@@ -536,3 +536,33 @@ def test_a_session_that_comes_shares_the_remote_that_is_left_of_two_with_one_log
     world.core._leave(world.core.remotes[first])
     world.session("c")
     assert len(second.sessions) == 1
+
+
+def test_the_sessions_of_one_remote_are_told_in_portions_how_it_is() -> None:
+    """Each once, and how it is by then: some of the remote that is back before they knew that it was lost."""
+    world, count = World(sessions=1000), 3 * TOLD + 5
+    for number in range(count):
+        remote = world.session(f"c{number}")
+
+    def told(calls: int) -> list[tuple[str, int]]:
+        found = []
+        for _ in range(calls):
+            assert world.core.tell_some() == (len(world.core.untold) > 0)
+            said = world.answers()
+            assert len(said) <= TOLD
+            found += [(name.partition("/")[0], body["code"]) for name, body in said]
+        return found
+
+    world.core.on_failed(remote, Code.REMOTE_UNREACHABLE, "gone")
+    assert not world.answers()
+    first = told(1)
+    assert {code for _, code in first} == {Code.REMOTE_UNREACHABLE}
+    assert len(dict(first)) == TOLD
+    gone = next(iter(world.core.untold))
+    world.request(f"{gone}/disconnect")
+    world.up(remote)
+    world.actions()
+    back = told(4)
+    assert {code for _, code in back} == {Code.OK}
+    assert sorted(name for name, _ in back) == sorted(f"c{number}" for number in range(count) if f"c{number}" != gone.partition("/")[0])
+    assert not world.core.untold

@@ -15,6 +15,7 @@ def test_remotes_that_are_lost_at_once_are_taken_in_turns() -> None:
         server: Any = object.__new__(Server)
         server._down, server.failed = {}, asyncio.get_running_loop().create_future()
         server.core = server._services = server._now = server._carry_out = server._congestion = mock.Mock()
+        server.core.tell_some = lambda: False
         failed: list[tuple[Any, ...]] = []
         server.core.on_failed = lambda *args: failed.append(args)
         for number in range(3 * AT_ONCE):
