@@ -1,7 +1,10 @@
 """Group commits of the queues: a thread writes one batch while the next gathers, and what waits for a batch goes when it is on the disk.
 
-A small batch is written in the loop itself as long as the disk answers within `LONE` seconds: handing it to a thread takes longer. If only
-clients wait for it, their answers are sent before anything else is done about it.
+A small batch is written in the loop itself as long as the disk answers within `LONE` seconds: handing it to a thread takes longer. A larger
+one is gathered when no socket has more for it: publishers that are answered together put again together, and if the first of them began a
+batch, the others would wait for it and for one of their own (`begin_together`).
+
+If only clients wait for a batch, their answers are sent before anything else is done about it: they put more while members get this.
 
 What it does not know: what is in a batch (`log/store.py`).
 """
@@ -27,6 +30,7 @@ LONE = 0.001  # seconds that a write may take in the loop
 STALL = 0.1  # seconds after which the next writes are not waited for in the loop
 SMALL = 4096  # bytes of a batch that may be written there
 NAMED = 10  # queues in a line of the log
+TOGETHER = 5  # milliseconds in which sockets may bring more for a batch before it is gathered
 RETRY = 1.0  # seconds until a disk that takes nothing is asked again
 
 
@@ -101,6 +105,8 @@ class Committer:
         self._busy: tuple[Batch, Gate, Gate] | None = None
         self._closed = self._abandoned = self._failed = False
         self._looking = False
+        self._awaited = 0  # bytes that are there while more is awaited; 0: it is not
+        self._await_until = 0
         self._retry_at = 0.0
         self._lately = 2 * LONE  # seconds that a commit took, on average
         self._work: queue.SimpleQueue[Batch | Carry | None] = queue.SimpleQueue()
@@ -135,6 +141,35 @@ class Committer:
         else:
             waiting.go()
 
+    def begin_together(self) -> None:
+        """Write what is new: at once if that is little, so that whoever puts alone does not wait; else when sockets bring no more of it."""
+        if self._busy is not None or self._awaited:
+            return
+        size = self._gathering
+        if size <= SMALL:
+            self.begin()
+        else:
+            self._await_until = self._now() + TOGETHER
+            self._await_more(size)
+
+    @property
+    def _gathering(self) -> int:
+        """Bytes of payloads that are in no commit yet."""
+        return sum([queue.gathering_size for queue in self.store.touched])
+
+    def _await_more(self, size: int) -> None:
+        """Go on when each socket that is readable has been read: the loop calls what it is told before it reads, and once more after it."""
+        self._awaited = size
+        self._call(self._call, self._read)
+
+    def _read(self) -> None:
+        before, size = self._awaited, self._gathering
+        self._awaited = 0
+        if size > before and self._now() < self._await_until:
+            self._await_more(size)
+        elif not self._closed:
+            self.begin()
+
     def begin(self) -> None:
         """Write what is new, unless a batch is being written: then that follows it."""
         if self.store.quiet:
@@ -152,7 +187,7 @@ class Committer:
         self._busy = (batch, self.gate, self.early)
         self.gate, self.early = Gate(), Gate()
         if batch.size <= SMALL and self._lately < LONE and not batch.new and batch.carry is None:
-            self._finish(batch, *self._write(batch), lone=True)
+            self._finish(batch, *self._write(batch))
         else:
             self._work.put(batch)
 
@@ -174,13 +209,13 @@ class Committer:
             return error, 0.0
         return None, time.perf_counter() - begin
 
-    def _finish(self, batch: Batch, error: OSError | None, seconds: float, lone: bool = False) -> None:
+    def _finish(self, batch: Batch, error: OSError | None, seconds: float) -> None:
         if self._closed:
             return
         assert self._busy is not None
         _, gate, early = self._busy
         if error is None:
-            if lone and gate.waiting and gate.answers == len(gate.waiting):
+            if gate.waiting and gate.answers == len(gate.waiting):
                 gate.let_go()
                 self.send()
             if seconds < STALL:  # one that took somewhat longer says little of the next ones

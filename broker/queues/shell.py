@@ -563,7 +563,7 @@ class Queues:
         if self.store.quiet:
             return
         if self.store.pressing:
-            self.store.begin()
+            self.store.begin_together()
         elif self._soon is None and self.store.dirty:
             self._soon = self.context.loop.call_later(SOON, self._begin_now)
 

@@ -514,6 +514,11 @@ class Stores:
         for committer in self.committers:
             committer.begin()
 
+    def begin_together(self) -> None:
+        """Write what is new, with what sockets bring of the same."""
+        for committer in self.committers:
+            committer.begin_together()
+
     def after(self, queue: Queue, waiting: Waiting) -> None:
         """Have something go when everything of a queue so far is on the disk."""
         self.committer(queue).after(waiting)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from mqmesh.broker.queues.committer import LONE, STALL, Committer, Then
+from mqmesh.broker.queues.committer import LONE, STALL, TOGETHER, Committer, Then
 from mqmesh.broker.queues.core.blocks import Meta
 from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
@@ -56,7 +58,7 @@ async def test_one_commit_that_takes_long_leaves_the_next_ones_in_the_loop(tmp_p
 
 
 def test_answers_to_clients_are_sent_before_anything_else_is_done(tmp_path: Path) -> None:
-    """Of a small commit that is made in the loop, if nothing else waits for it."""
+    """Of any commit, if nothing else waits for it."""
     store, queue = opened(tmp_path)
     heard: list[str] = []
     committer = Committer(store, lambda run, *words: run(*words), lambda: 1, lambda error: heard.append("done"))
@@ -80,7 +82,7 @@ def test_answers_to_clients_are_sent_before_anything_else_is_done(tmp_path: Path
         committer.begin()
         return heard
 
-    assert put(answers=1) == ["applied", "answer", "done"]  # a segment begins
+    assert put(answers=1) == ["answer", "sent", "applied", "done"]  # a segment begins: in the thread
     while committer._lately >= LONE:
         put(answers=0)
     assert put(answers=2) == ["answer", "answer", "sent", "applied", "done"]
@@ -90,6 +92,86 @@ def test_answers_to_clients_are_sent_before_anything_else_is_done(tmp_path: Path
     assert put(answers=1) == ["answer", "done"]
     assert store.full is not None
     store.close()
+
+
+class Rounds:
+    """A loop: what it is told is done in the next round, before sockets are read."""
+
+    def __init__(self) -> None:
+        self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def call(self, run: Callable[..., None], *words: Any) -> None:
+        self.soon.append((run, words))
+
+    def round(self) -> None:
+        soon, self.soon = self.soon, []
+        for run, words in soon:
+            run(*words)
+
+
+class Scene:
+    """A committer whose batches are only noted. begun: what each has. now: milliseconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.queue = opened(folder)
+        self.loop, self.now, self.begun = Rounds(), 1, list[int]()
+        self.committer = Committer(self.store, self.loop.call, lambda: self.now, lambda error: None)
+        self.committer.begin = lambda: self.begun.append(self.queue.gathering)  # type: ignore[method-assign]
+
+    def put(self, count: int) -> None:
+        """A publisher puts so many messages of 100 bytes, and that is the end of a piece of work."""
+        self.queue.put([bytes(100)] * count, Meta("shop"), self.now)
+        self.committer.begin_together()
+
+    def close(self) -> None:
+        self.committer.abandon("the end")
+        self.store.close()
+
+
+def test_publishers_that_put_in_rounds_that_follow_each_other_have_one_commit(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.put(500)
+    scene.put(1)
+    scene.loop.round()  # it has read the sockets that were readable
+    scene.put(499)
+    scene.loop.round()
+    assert not scene.begun, "more has come: there may be others"
+    scene.loop.round()
+    scene.put(1000)
+    scene.loop.round()
+    assert not scene.begun
+    scene.loop.round()
+    scene.loop.round()
+    assert scene.begun == [2000]
+    assert not scene.loop.soon
+    scene.close()
+
+
+def test_what_is_little_is_written_at_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.put(1)
+    assert scene.begun == [1]
+    scene.close()
+
+
+def test_publishers_that_never_stop_do_not_hold_a_commit_up(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    while not scene.begun:
+        scene.put(50)
+        scene.loop.round()
+        scene.now += 1
+        assert scene.queue.gathering <= 50 * 4 * TOGETHER
+    scene.close()
+
+
+def test_a_store_that_goes_meanwhile_is_not_written(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.put(500)
+    scene.committer.abandon("another broker has it")
+    scene.loop.round()
+    scene.loop.round()
+    assert not scene.begun
+    scene.store.close()
 
 
 class Broken(LogStore):
