@@ -254,9 +254,9 @@ class Overview:
         self._queues.stir(name)
         return {"queue": name, "purged": count, "dry_run": dry_run}
 
-    def recover(self, name: str, dry_run: bool) -> dict[str, Any]:
+    def recover(self, name: str, dry_run: bool) -> Walk:
         """The five recovery steps of the source for one queue."""
-        return {"queue": name, **self._queues.workflow.recover(self.queue(name), dry_run), "dry_run": dry_run}
+        return {"queue": name, **(yield from self._queues.workflow.recover(self.queue(name), dry_run)), "dry_run": dry_run}
 
     def parents(self, asked: dict[str, Any], answer: Callable[[bool], None]) -> None:
         """The home of a child asks about its parents here. answer: follows the commit of what it changes. Raises UsageError."""

@@ -385,7 +385,7 @@ class QueueTopic:
                 return overview.look_at(name, asked["position"])
             return overview.act(name, do, asked["position"], asked.get("member", ""), None, asked.get("priority", 0))
         if do == "recover":
-            return overview.recover(name, dry_run)
+            return (yield from overview.recover(name, dry_run))
         if do == "purge":
             return (yield from overview.purge(name, dry_run))
         if do == "redrive":

@@ -30,6 +30,7 @@ from ....base.queues import PARENTS
 from ....base.quoting import quoted
 from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason
+from ..core.blocks import spans
 from ..core.queue import Queue
 from ..refused import Refused
 from . import parents as judging
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 DO = "parents"  # the request between brokers
+LOOKED = 64  # messages without parents that are looked at in one step
 AGAIN = 64  # children that are looked at again in one tick
 HERE = -1  # stands for this broker's own commits among the homes that are waited for
 
@@ -256,33 +258,48 @@ class Workflow:
 
     # ---- recovery
 
-    def find(self, queue: Queue) -> int:
-        """Steps 1 to 3 for a queue: how many children are looked at."""
-        found = 0
+    def find(self, queue: Queue) -> Iterator[None]:
+        """Steps 1 to 3 for a queue, in steps, as long as it is here: they end when all its children are looked at."""
         for block in list(queue.blocks.values()):
-            for at in sorted(block.hidden or ()):
-                parents = parents_in(block.meta(at).properties)
-                if parents:
-                    found += 1
-                    self.begin(Child(queue.name, block.first + at, block.meta(at).publisher, parents))
+            for _ in self._children(queue, block, [], False):
+                yield
+                if self._here.queue_here(queue.name) is not queue:
+                    return
+
+    def _children(self, queue: Queue, block: Block, plain: list[int], dry_run: bool) -> Generator[None, None, int]:
+        """Steps 1 to 3 for a block: how many children are looked at. plain: takes the messages without parents that are not revealed."""
+        found = 0
+        for number, at in enumerate(sorted(block.hidden or ()), 1):
+            meta = block.meta(at)
+            parents = parents_in(meta.properties)
+            if parents and at in (block.hidden or ()):
+                found += 1
+                if not dry_run:
+                    self.begin(Child(queue.name, block.first + at, meta.publisher, parents))
+            elif not parents:
+                plain.append(at)
+            if parents or number % LOOKED == 0:
+                yield
         return found
 
-    def recover(self, queue: Queue, dry_run: bool) -> dict[str, int]:
-        """All five steps for a queue, on command: how many messages each is about."""
-        now = self._here.now()
-        plain = [
-            (block, at) for block in queue.blocks.values() for at in sorted(block.hidden or ()) if not parents_in(block.meta(at).properties)
-        ]
+    def recover(self, queue: Queue, dry_run: bool) -> Generator[None, None, dict[str, int]]:
+        """All five steps for a queue, on command, in steps: how many messages each is about."""
         gone = [one for one in queue.members.values() if one.held and not one.active]
-        hidden = sum(len(block.hidden or ()) for block in queue.blocks.values())
-        said = {"children": hidden - len(plain), "revealed": len(plain), "cleaned": sum(one.held for one in gone)}
-        if not dry_run:
-            self.find(queue)
-            for block, at in plain:
-                queue.reveal(block, at, 1, now)
-            for member in gone:
-                queue.leave(member, now)
-            self._here.stir(queue.name)
+        said = {"children": 0, "revealed": 0, "cleaned": sum(one.held for one in gone)}
+        for block in list(queue.blocks.values()):
+            plain: list[int] = []
+            said["children"] += yield from self._children(queue, block, plain, dry_run)
+            hidden = block.hidden or ()
+            for start, count in spans([at for at in plain if at in hidden]):  # what was not revealed meanwhile
+                said["revealed"] += count
+                if not dry_run:
+                    queue.reveal(block, start, count, self._here.now())
+            yield
+        for member in gone if not dry_run else ():
+            if not member.active:
+                queue.leave(member, self._here.now())
+            yield
+        self._here.stir(queue.name)
         return said
 
     def tick(self) -> None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import urllib.error
 import urllib.request
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mqmesh.store.memory import MemoryStore
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker_site import Site, until
 from support.services import PATIENCE, free_port
+from support.steps import one_step_a_round
 from support.storage.failing_store import FailingStore
 
 ANY = ("127.0.0.1", 0)
@@ -92,7 +92,7 @@ async def test_the_numbers_of_very_many_queues_are_gathered_in_turns(tmp_path: P
         for name in ("q0", "q7"):
             await (await site.client()).publish(f"$queue/{name}", b"x", 1)
         looks: list[int] = []
-        rounds, count, here, whole = turns._round, itertools.count(), queues.queue_here, turns.clock
+        rounds, count, here = turns._round, itertools.count(), queues.queue_here
 
         def one_round() -> None:
             next(count)
@@ -104,13 +104,12 @@ async def test_the_numbers_of_very_many_queues_are_gathered_in_turns(tmp_path: P
             return here(name)
 
         monkeypatch.setattr(turns, "_round", one_round)
-        monkeypatch.setattr(turns, "clock", partial(next, itertools.count()))  # each slice is over as soon as something was done
+        one_step_a_round(turns, monkeypatch)
         monkeypatch.setattr(queues, "queue_here", look)
         reading = asyncio.create_task(metrics(site))
         await until(lambda: len(looks) > 20)
         queues.end("q40")
         seen = await reading
-        monkeypatch.setattr(turns, "clock", whole)
         assert len(looks) == 49
         assert all(after - before >= 2 for before, after in pairwise(looks)), "one queue in each round"
     names = {key[1] for key in seen if key[0] == "mqmesh_queue_waiting"}

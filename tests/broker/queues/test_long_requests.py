@@ -17,7 +17,7 @@ from mqmesh.broker.queues.overview import MOST_SHOWN
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import Client, Site
-from support.steps import ended
+from support.steps import ended, one_step_a_round
 
 
 def queues(folder: Path, **rules: Rules) -> QueueSettings:
@@ -42,17 +42,6 @@ async def answer(client: Client) -> dict[str, Any]:
 OPERATORS = ManagementSettings(grants=(Grant(Role.OPERATOR),))
 
 
-def one_step_a_round(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step is a slice, after which the loop looks at its sockets."""
-    turns = site.broker.context.turns
-
-    def over() -> bool:
-        turns.end_round()
-        return True
-
-    monkeypatch.setattr(turns, "over", over)
-
-
 @pytest.mark.parametrize(
     ("request_", "found"),
     [
@@ -70,13 +59,36 @@ async def test_others_are_served_meanwhile(
         shop, operator, other = await site.client("shop"), await asking(site, "operator"), await asking(site, "other")
         for number in range(200):
             await shop.publish("$queue/orders", b"%d" % number, qos=1)
-        one_step_a_round(site, monkeypatch)
+        one_step_a_round(site.broker.context.turns, monkeypatch)
         send(operator, name="orders", **request_)
         send(other, do="list")
         assert len((await answer(other))["queues"]) == 2
         assert not operator.waiting()
         assert found.items() <= (await answer(operator)).items()
         site.broker.site.queues.store.queues["orders"].check()  # type: ignore[union-attr]
+
+
+async def test_recovery_on_command_leaves_others_their_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(reveal=False)), management=OPERATORS) as site:
+        shop, operator, other = await site.client("shop"), await asking(site, "operator"), await asking(site, "other")
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        for _ in range(40):
+            await shop.publish("$queue/orders", b"x", qos=1)
+        queue.put([b"y"] * 1000, Meta("shop"), 1)
+        await shop.publish("$queue/orders", b"z", qos=1)
+        one_step_a_round(site.broker.context.turns, monkeypatch)
+        send(operator, do="recover", name="orders", dry_run=True)
+        assert (await answer(operator))["revealed"] == 1041
+        assert queue.waiting == 1041
+        send(operator, do="recover", name="orders")
+        send(other, do="reveal", name="orders", position=1041)
+        assert (await answer(other))["message"]["state"] == "REVEALED"
+        assert not operator.waiting()
+        assert (await answer(operator))["revealed"] == 1040, "one was revealed meanwhile"
+        assert not any(block.hidden for block in queue.blocks.values())
+        await shop.subscribe("$queue/orders", qos=1)
+        assert len(await shop.messages(1041)) == 1041
+        queue.check()
 
 
 async def test_a_member_says_much_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +100,7 @@ async def test_a_member_says_much_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         for one in await a.messages(300, acknowledge=False):
             a.send(Puback(one.packet_id))
         await a.nothing()
-        one_step_a_round(site, monkeypatch)
+        one_step_a_round(site.broker.context.turns, monkeypatch)
         send(a, do="done", name="orders", position=1, last=299)
         send(a, do="unusable", name="orders", position=300)  # in the order in which they were asked
         assert [(await answer(a))["state"], (await answer(a))["state"]] == ["done", "unusable"]
@@ -120,7 +132,7 @@ async def test_who_looks_and_goes_is_not_worked_for(tmp_path: Path, monkeypatch:
 
         (connection,) = [one for one in site.broker.site.connections if one.client_id == "operator"]
         monkeypatch.setattr(queues_.store, "history", counted)
-        one_step_a_round(site, monkeypatch)
+        one_step_a_round(site.broker.context.turns, monkeypatch)
         send(operator, do="trace", name="orders", position=1)
         await operator.closed()
         send(other, do="list")
@@ -238,7 +250,7 @@ async def test_a_queue_is_deleted_while_it_takes_copies(tmp_path: Path, monkeypa
         assert (await answer(other))["declared"]
         for number in range(200):
             await shop.publish("$queue/orders", b"%d" % number, qos=1)
-        one_step_a_round(site, monkeypatch)
+        one_step_a_round(site.broker.context.turns, monkeypatch)
         send(operator, do="distribute", name="orders", last=200, to="$queue/others")
         send(other, do="delete", name="others", force=True)
         assert await answer(operator) == {"error": "there is no queue 'others' at site0"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
+from support.steps import one_step_a_round
 
 from .test_workflow import states
 
@@ -121,7 +121,7 @@ async def test_what_is_due_at_one_moment_is_published_in_turns_and_in_order(tmp_
 
         monkeypatch.setattr(queues, "publish", publish)
         monkeypatch.setattr(turns, "_round", one_round)
-        monkeypatch.setattr(turns, "clock", partial(next, itertools.count()))  # each slice is over as soon as something was done
+        one_step_a_round(turns, monkeypatch)
         move_on(site, monkeypatch, 3600)
         assert told == [], "nothing in the slice in which all of it is due"
         await until(lambda: len(at) == 101)

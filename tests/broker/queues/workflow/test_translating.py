@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
+from support.steps import one_step_a_round
 
 from .test_workflow import states
 
@@ -85,7 +84,7 @@ async def test_messages_that_are_there_at_one_moment_are_translated_in_turns(tmp
 
     async with Site(queues=settings(tmp_path), hooks=hooks(translate)) as site:
         queues = shell(site)
-        monkeypatch.setattr(site.broker.context.turns, "clock", partial(next, itertools.count()))
+        one_step_a_round(site.broker.context.turns, monkeypatch)
         queue, wanted = queues.store.queues["orders"], [b"%d" % number for number in range(300)]
         queue.put(wanted, Meta("shop", b"", "", ""), queues.now())
         queues.store.begin()
