@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,21 +79,30 @@ async def test_q22_each_message_becomes_one_of_another_queue(tmp_path: Path) -> 
 
 async def test_messages_that_are_there_at_one_moment_are_translated_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
+    at: list[int] = []
+    rounds = itertools.count()
 
     def translate(order: QueueMessage) -> QueueMessage | None:
         seen.append(order.payload)
+        at.append(next(rounds))
         return None
 
     async with Site(queues=settings(tmp_path), hooks=hooks(translate)) as site:
-        queues = shell(site)
-        one_step_a_round(site.broker.context.turns, monkeypatch)
+        queues, turns = shell(site), site.broker.context.turns
+        real = turns._round
+
+        def one_round() -> None:
+            next(rounds)
+            real()
+
+        monkeypatch.setattr(turns, "_round", one_round)
+        one_step_a_round(turns, monkeypatch)
         queue, wanted = queues.store.queues["orders"], [b"%d" % number for number in range(300)]
         queue.put(wanted, Meta("shop", b"", "", ""), queues.now())
         queues.store.begin()
-        await until(lambda: len(seen) > 0)
-        assert seen == [b"0"], "one in a turn whose slice is over"
         await until(lambda: queue.counts["done"] == 300)
         assert seen == wanted
+        assert all(after - before >= 2 for before, after in pairwise(at)), "one in each round"
 
 
 async def test_what_makes_nothing_is_done_and_what_is_wrong_is_unusable(tmp_path: Path) -> None:
