@@ -15,7 +15,7 @@ What it does not know: publishers, how a message is sent, commits.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from .core.plan import ANYBODY
@@ -209,3 +209,15 @@ class Row:
         if given and seat in line:
             line.move_to_end(seat)
         return given, given == room < TURN
+
+
+def news(rows: dict[Queue, Row], queues: Iterable[Queue]) -> list[str]:
+    """The names of queues that have something new for a member. Where nobody sits it is forgotten: whoever comes looks at all there is."""
+    found = []
+    for queue in queues:
+        if queue not in rows:
+            queue.fresh.clear()
+            queue.eased.clear()
+        elif queue.fresh or queue.eased:
+            found.append(queue.name)
+    return found

@@ -33,7 +33,7 @@ from .core.rules import Rules
 from .core.states import Subscriber
 from .declared.declaring import Declared
 from .declared.temporary import Temporary
-from .feeding import LOOKS, MOST_SELECTORS, Row
+from .feeding import LOOKS, MOST_SELECTORS, Row, news
 from .handles import Handles, key_of
 from .log.format import Damaged
 from .log.port import Away
@@ -683,9 +683,7 @@ class Queues:
             self.upkeep.trim(soon=True)
         self._stirred.update(self._later)
         self._later.clear()
-        for queue in self.store.touched():
-            if queue in self._rows and (queue.fresh or queue.eased):
-                self._stirred[queue.name] = None
+        self._stirred.update(dict.fromkeys(news(self._rows, self.store.touched())))
         self.upkeep.set_timer()
         self.store.forget_calm()
         self.context.flush()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .stores import Stores
 
 AT_ONCE = 2048  # messages that are given, or expire, before everybody else has a turn
+MOST_FIRED = 256  # queues that something is due in, before everybody else has a turn
+OVERDUE = 1  # stands for any time that is over
 MEMBER_WEIGHT = 500  # bytes of memory of a member
 UNCHARGED = 64  # such a part of what the broker may hold is put, and then the ledger is told
 TRIM = 10.0  # seconds between looks for segments that nobody needs
@@ -169,26 +171,29 @@ class Upkeep:
     # ---- timers
 
     def _fire(self, now: int) -> None:
-        fired = []
-        while 0 < self._deadlines.next <= now:
+        fired: list[Queue] = []
+        while len(fired) < MOST_FIRED and 0 < self._deadlines.next <= now:  # the others with the next timer, which is due at once
             _, queue = self._deadlines.pop()
             del self._deadline_of[queue]
             if self._store.queues.get(queue.name) is queue:
                 fired.append(queue)
+        share = AT_ONCE // 2 // max(1, len(fired))
         for queue in fired:
-            if queue.handle_timer(now, AT_ONCE // 2):
+            if queue.handle_timer(now, share):
                 self._stir(queue.name)
             self._schedule(queue)
 
     def set_timer(self) -> None:
         """Have the queue that is due first looked at then."""
         self._look()
-        due = self._deadlines.next
+        due, now = self._deadlines.next, self._now()
+        if 0 < due <= now:
+            due = OVERDUE
         if due and due != self._due:
             if self._timer is not None:
                 self._timer.cancel()
             self._due = due
-            self._timer = self._context.loop.call_later(max(0.0, (due - self._now()) / 1000), self._time)
+            self._timer = self._context.loop.call_later(max(0.0, (due - now) / 1000), self._time)
 
     def _time(self) -> None:
         self._timer, self._due = None, 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from mqmesh.broker.ports import Context
+from mqmesh.broker.queues import upkeep
 from mqmesh.broker.queues.core.blocks import SPARE, Block, Meta
 from mqmesh.broker.queues.core.plan import ALL, Plan, plan_of
 from mqmesh.broker.queues.core.queue import BLOCK_BYTES, MOST_DROPPED, MOST_NAMES, Queue
@@ -16,7 +19,7 @@ from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.upkeep import AT_ONCE
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
-from support.broker_site import Site
+from support.broker_site import Site, until
 
 
 def put(queue: Queue, count: int = 1, now: int = 1, alone: bool = False, **more: object) -> list[Block]:
@@ -249,3 +252,39 @@ def test_bodies_of_what_expires_or_is_withdrawn_leave_memory(tmp_path: Path) -> 
     assert not queue.blocks
     assert (store.bodies.resident, first.payloads, second.payloads) == (0, None, None)
     store.close()
+
+
+async def test_very_many_queues_in_which_something_is_due_at_one_moment_go_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {f"q{number}": Rules() for number in range(100)}
+    async with Site(queues=QueueSettings(rules, folder=tmp_path / "queues", durability="os")) as site:
+        queues = site.broker.site.queues
+        assert queues is not None
+        shop, now = await site.client("shop"), queues.now()
+        for name in rules:
+            queues.store.queues[name].put([b"x"], Meta("shop"), now, life=60_000)
+        await shop.publish("$queue/q0", b"y", qos=1)
+        await until(lambda: not queues.store.dirty and not queues.store.busy)
+        assert not list(queues.store.touched()), "nothing is looked at that has no members"
+        monkeypatch.setattr(upkeep, "MOST_FIRED", 10)
+        monkeypatch.setattr(Context, "steady", lambda self: now / 1000 + 3600)
+        fired: list[int] = []
+        fire = queues.upkeep._fire
+
+        def counted(at: int) -> None:
+            before = expired()
+            fire(at)
+            fired.append(expired() - before)
+
+        def expired() -> int:
+            return sum(queue.counts["expired"] for queue in queues.store.queues.values())
+
+        monkeypatch.setattr(queues.upkeep, "_fire", counted)
+        queues.tick()
+        site.broker.context.flush()
+        await until(lambda: expired() == 100)
+        assert fired[:10] == [10] * 10
+        worker = await site.client("worker")
+        await worker.subscribe("$queue/q0", qos=1)
+        assert [one.payload for one in await worker.messages(1)] == [b"y"]
