@@ -230,6 +230,7 @@ class Site:
             self.persistence.abandon(connection)
         if connection.tracker is not None:
             connection.tracker.close()
+            connection.tracker = None
         if connection.tally and self.context.journal is not None:
             self.context.journal.tally.published(connection.tally, connection.user or "")
         self.sent_before += connection.sent

@@ -560,7 +560,8 @@ class StoredSession(Session):
         self.resending.clear()
         self.queued = self.queued_bytes = 0
         self.spilled = self.spilled_bytes = 0
-        self.outbound.bytes = 0
+        self.outbound = Outbound(1)  # the old one and its observers, of which this is one, hold each other
+        self.table = 0
         self.persistence.forget(self)
         if not self.ended:
             self.ended = True

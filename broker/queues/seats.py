@@ -76,7 +76,10 @@ class Place:
 
     def leave(self) -> None:
         """The session is a member of nothing any more."""
-        self.session.outbound.observer = self.tap.inner
+        outbound = self.session.outbound
+        if outbound.observer is self.tap:  # else the session has ended, and has another one
+            outbound.observer = self.tap.inner
+        self.tap.speaks = _nobody  # its tap and it hold each other no more
 
     def room(self, qos: int) -> int:
         """How many messages may be sent to the client now."""
@@ -221,3 +224,7 @@ def _unsent(connection: Receiver | None, offer: Offer) -> Subscriber:
     """What becomes of messages that a connection did not take: they expired while they waited for room, or are too large for the client."""
     expired = connection is not None and offer.run.expired(connection.context.now)
     return Subscriber.EXPIRED if expired else Subscriber.UNUSABLE
+
+
+def _nobody() -> None:
+    """Who hears what the tap of a place says that is left."""

@@ -141,6 +141,7 @@ class Stock:
         self.gathering = self.gathering_size = 0  # of what is put and not committed
         self.counts = dict.fromkeys(("put", "done", "unusable", "expired", "returned", "dead", "refused", "withdrawn"), 0)
         self.kept: dict[int, Block] = {}  # settled, with messages that somebody could not use
+        self.finished: list[Block] = []  # settled, and a dead letter may still ask who had its messages
         self._firsts = Order()
         self._kept_firsts = Order()
         self._timers: Timers[Block | tuple[Part, int, int]] = Timers()
@@ -318,12 +319,22 @@ class Stock:
                 self.drop_kept(next(iter(self.kept)))
         else:
             self.memory -= block.weight
+            self.finished.append(block)
 
     def drop_kept(self, first: int) -> None:
         """Forget a block that is kept for messages that somebody could not use."""
         self.touch()
-        self.memory -= self.kept.pop(first).weight
+        block = self.kept.pop(first)
+        self.memory -= block.weight
+        self.finished.append(block)
         self._kept_firsts.remove(first)
+
+    def forget_parts(self) -> None:
+        """Blocks that are at an end and their parts hold each other no more: such circles stay in memory (`base/process/collector.py`)."""
+        if not (self.dead or self.dying):
+            for block in self.finished:
+                block.parts = []
+            self.finished.clear()
 
     def _bury(self, block: Block, start: int, count: int, why: str) -> None:
         self.touch()

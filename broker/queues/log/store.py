@@ -210,6 +210,7 @@ class LogStore:
                 found = replay(queue, move)
                 if found is not None and found.place is not None:
                     self._ended[found.place.segment] = max(move.at, self._ended.get(found.place.segment, 0))
+            queue.forget_parts()
 
     def _read_queue(self, number: int, name: str) -> None:
         known = self._numbers.get(number)
@@ -453,6 +454,7 @@ class LogStore:
         for queue in self._touched():
             self.bodies.resident -= queue.freed
             queue.freed = 0
+            queue.forget_parts()
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
             segment.note(queue.number, block.first, block.first + block.count - 1)
