@@ -134,7 +134,7 @@ class Queues:
         noted = Noting(self.context.journal, self.store.queues).note if self.context.journal is not None else None
         self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted, self.context.write)
         for name in self.settings.rules:
-            self.work(self.workflow.find(self.store.queues[name]))
+            self._find_children(self.store.queues[name])
         self.sharing.start()
         self.translators.look()
         self.due.look()
@@ -156,7 +156,11 @@ class Queues:
     def found(self, queue: Queue) -> None:
         """A queue of a shared store is here, with what was put while it had another home."""
         self._remember(queue)
-        self.work(self.workflow.find(queue))
+        self._find_children(queue)
+
+    def _find_children(self, queue: Queue) -> None:
+        if queue.blocks:
+            self.work(self.workflow.find(queue))
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():
