@@ -7,9 +7,11 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from mqmesh.base.interchange import ANSWER, ENVELOPE, INBOX, POST
 from mqmesh.base.standing import OVERDUE, Standing, Standings
 from mqmesh.broker.auth.passwords import change
+from mqmesh.broker.queues.committer import Committer
 from mqmesh.broker.server import Broker
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
@@ -123,19 +125,19 @@ async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
         assert (await shop.take())[0] == b"!"
 
 
-async def test_messages_are_delivered_before_the_log_of_the_queues_has_them(tmp_path: Path) -> None:
+async def test_messages_are_delivered_before_the_log_of_the_queues_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stand in the broker's store. What a crash leaves there and not in the log is delivered again, and answered once."""
     async with InterchangeSite(tmp_path / "one") as site:
         shop, bank = await site.service("shop/orders"), await site.service("bank/credit")
         queues = site.broker.site.queues
         assert queues is not None
-        begin, queues.store.begin = queues.store.begin, lambda: None  # type: ignore[method-assign]
-        told = await shop.post("request", b"?", recipient="bank/credit")
-        assert (await bank.take())[1]["call"] == told["call"]
-        assert await bank.post("response", b"!", call=told["call"]) == told
-        assert (await shop.take())[0] == b"!"
-        shutil.copytree(tmp_path / "one", tmp_path / "two")  # as a crash would leave it
-        queues.store.begin = begin  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(Committer, "begin", lambda self: None)
+            told = await shop.post("request", b"?", recipient="bank/credit")
+            assert (await bank.take())[1]["call"] == told["call"]
+            assert await bank.post("response", b"!", call=told["call"]) == told
+            assert (await shop.take())[0] == b"!"
+            shutil.copytree(tmp_path / "one", tmp_path / "two")  # as a crash would leave it
         await queues.settled(10)
         assert not queues.store.dirty
     async with InterchangeSite(tmp_path / "one") as site:
