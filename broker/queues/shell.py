@@ -145,9 +145,8 @@ class Queues:
         self.store.open(now)
         self.upkeep.start()
         for name in self.settings.rules:
-            queue = self.store.queues[name]
             for subscriber in self.settings.subscribers.get(name, ()):
-                queue.subscribe(subscriber)
+                self.store.queues[name].subscribe(subscriber)
         for name in self.store.queues:
             self._remember(self.store.queues[name])
             if name not in self.settings.rules and self.store.queues[name].blocks:

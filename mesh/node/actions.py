@@ -121,8 +121,7 @@ class Returned(NamedTuple):
     """Messages that leave custody undelivered for one destination.
 
     reason: "dropped" (the oldest at a bound), "expired", "replaced", "absent", "cleared", "refused", "forbidden" (by a policy on the only
-    path), "damaged" (on the disk). What was posted comes back
-    as it went: `peer_message_kind(run.topic)` says what it is.
+    path), "damaged" (on the disk). What was posted comes back as it went: `peer_message_kind(run.topic)` says what it is.
     """
 
     run: Batch

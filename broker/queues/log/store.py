@@ -452,8 +452,7 @@ class LogStore:
             if self.carry is not None:
                 self.carry.know(batch.made)
         for queue in self._touched():
-            self.bodies.resident -= queue.freed
-            queue.freed = 0
+            self.bodies.resident, queue.freed = self.bodies.resident - queue.freed, 0
             queue.forget_parts()
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
