@@ -2,7 +2,8 @@
 
 The event loop works in rounds: it looks which sockets are readable and reads each once. A message that comes alone in its round is written
 at once, because waiting would only add latency. Where many clients send small pieces, several come in one round. They are written together
-when the round ends: one system call for each recipient and round, instead of one for each recipient and message.
+when the round ends: one system call for each recipient and round, instead of one for each recipient and message. The same goes for the
+frames that single messages give a link: the neighbour is woken once, and takes them in one piece.
 
 A large piece is written at once: it holds many messages already. So what waits for the end of a round is bounded.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,16 +35,43 @@ WRITES = 256  # connections that are written in one slice of the loop
 WRITE_BYTES = 3 * 2**20  # bytes that are written in one slice, and those of one connection more
 
 
+class Link(Protocol):
+    """What frames of the mesh are written to."""
+
+    def flush(self) -> None:
+        """Write what it has been given."""
+
+
 class WriteRounds:
     """The write rounds of one broker."""
 
-    __slots__ = ("_context", "_crowded", "_latest", "_pieces")
+    __slots__ = ("_context", "_crowded", "_latest", "_links", "_pieces")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._pieces = 0  # small ones in this round
         self._latest: object = None  # the connection that the last of them came from
         self._crowded = False  # the round before had several, so that this one is expected to
+        self._links: dict[Link, int] = {}  # that have been given frames in this round: how many
+
+    def gathers(self, size: int) -> bool:
+        """Whether what a piece of so many bytes gives a link waits for others of its round: one came before, or they are expected."""
+        return (self._crowded or self._pieces > 0) and size <= SMALL
+
+    def frame_given(self, link: Link) -> None:
+        """A link has been given a frame that waits for others."""
+        if not self._links:
+            self._context.loop.call_soon(self._write_links)
+        frames = self._links.get(link, 0) + 1
+        if frames == TOGETHER:
+            link.flush()
+            frames = 0
+        self._links[link] = frames
+
+    def _write_links(self) -> None:
+        links, self._links = self._links, {}
+        for link in links:
+            link.flush()
 
     def piece_taken(self, connection: object, size: int, finish: Callable[[], None]) -> None:
         """A connection has taken a piece of so many bytes: write what it caused, now or at the end of the round.

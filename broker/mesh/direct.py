@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..ports import Context
     from ..routing.route import Recipients
     from ..session.session import Session
+    from ..write_rounds import WriteRounds
     from .shell import MeshShell
 
 
@@ -80,10 +81,10 @@ def _receive_receipt(shell: MeshShell, link: int, data: bytes, now: float) -> bo
     return True
 
 
-def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: bytes) -> int | None:
+def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: bytes, rounds: WriteRounds | None) -> int | None:
     """A client's message for these brokers, which is the only one that came. None: nothing was done, it has to go the general way.
 
-    Else its order, if it is to be held back with its answer (`MeshShell.hold_back`), or 0.
+    Else its order, if it is to be held back with its answer (`MeshShell.hold_back`), or 0. rounds: its frames wait for others; None: not.
     """
     if not shell.ordinary:
         return None
@@ -92,7 +93,10 @@ def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: by
     sends = node.publish_one(mask, topic, qos, payload, shell.context.now, asks)
     if sends is None:
         return None
-    _send(shell, sends)
+    if rounds is None:
+        _send(shell, sends)
+    else:
+        _send_together(shell, sends, rounds)
     if not qos:
         return 0
     order = node.single.hold_back() if node.keep_one() and asks else 0
@@ -113,6 +117,14 @@ def _send(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]], urge
         link = shell.links.get(number)
         if link is not None:
             link.send_now(frame, urgent)
+
+
+def _send_together(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]], rounds: WriteRounds) -> None:
+    for number, frame in sends:
+        link = shell.links.get(number)
+        if link is not None:
+            link.send(frame, urgent=False)
+            rounds.frame_given(link)
 
 
 def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:

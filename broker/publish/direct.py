@@ -147,7 +147,7 @@ def _publish_elsewhere(connection: ClientConnection, recipients: Recipients, top
             if site.persistence.closed:
                 return NOT_TAKEN
             site.persistence.begin()
-    held = publish_one(mesh, recipients.mask, topic, qos, data[payload:])
+    held = publish_one(mesh, recipients.mask, topic, qos, data[payload:], site.rounds if site.rounds.gathers(size) else None)
     if held is None:
         return NOT_TAKEN
     connection.received += 1

@@ -7,6 +7,9 @@ from unittest import mock
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.mesh import direct, link
+from mqmesh.broker.write_rounds import SMALL, TOGETHER
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.packets import Publish
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Site, until
 
@@ -50,3 +53,47 @@ async def test_single_messages_arrive_once_and_in_order(clients, stored, qos, gr
             if qos:
                 await until(lambda: not one.broker.site.mesh.node.custody()[0])
     assert taken.count(True) >= len(PAYLOADS)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("stored", [True, False])
+async def test_single_messages_that_come_in_one_round_are_written_to_the_link_together(qos, stored):
+    """The first one at once as long as the round before had no others; a large one is not waited for; what waits is bounded."""
+
+    def store():
+        return MemoryStore() if stored else None
+
+    def packet(payload: bytes) -> bytes:
+        return encode(Publish("t/a", payload, qos, packet_id=qos), 4)
+
+    async with (
+        Site(mesh=(1, settings()), store=store()) as one,
+        Site(mesh=(2, settings(one)), store=store()) as two,
+    ):
+        publishers, subscriber = [await one.client(f"p{number}", version=4) for number in range(5)], await two.client(version=4)
+        await subscriber.subscribe("t/+", qos=1)
+        await until(lambda: one.broker.site.mesh.node.route(b"t/a") is not None)
+        for publisher in publishers:
+            await publisher.publish("t/a", b"first", qos)
+            await subscriber.messages(1)
+        [wire] = one.broker.site.mesh.links.values()
+        wire.transport = written = mock.Mock(wraps=wire.transport)
+        connections = sorted(one.broker.site.connections, key=lambda one: one.session.client_id)  # the last one has sent last
+        assert len(connections) == len(publishers)
+        for turn in range(3):
+            written.reset_mock()
+            for number, connection in enumerate(connections):
+                connection.data_received(packet(b"%d of %d" % (number, turn)))
+            assert written.write.call_count == (1 if turn == 0 else 0)
+            messages = await subscriber.messages(len(connections))
+            assert [message.payload for message in messages] == [b"%d of %d" % (number, turn) for number in range(len(connections))]
+        for connection in connections * 2:
+            connection.data_received(packet(bytes(SMALL)))
+        assert written.write.call_count >= 2 * len(connections)
+        await subscriber.messages(2 * len(connections))
+        for _ in range(TOGETHER):
+            for connection in connections[:2]:
+                connection.data_received(packet(b""))
+        assert written.write.call_count >= 2 * len(connections) + 2
+        await subscriber.messages(2 * TOGETHER)
+        await subscriber.nothing()
