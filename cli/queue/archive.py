@@ -13,7 +13,7 @@ from ...broker.queues.rows import time_of
 from ...mqtt.errors import UsageError
 from ..output import FAILED, WRONG_USE, fail
 from ..recipients.view import lines, name_of
-from .options import QueueOptions, since_of
+from .options import MOST, QueueOptions, since_of
 
 USE = "give archive ls FOLDER, or archive read FOLDER NAME"
 
@@ -55,7 +55,7 @@ def _messages(folder: Path, queue: str, chosen: QueueOptions) -> None:
         at = datetime.fromtimestamp(time_of(since_of(since)) / 1000).astimezone() if since is not None else None
     except UsageError as error:
         raise fail(f"queue: --since: {error}", WRONG_USE) from None
-    found = read(folder, queue, chosen.begin, at, chosen.most)
+    found = read(folder, queue, chosen.begin or 0, at, chosen.most or MOST)
     if chosen.as_json:
         print(json.dumps({"messages": found}, default=_plain))
         return

@@ -10,7 +10,7 @@ import typer
 from ..connection_options import ConnectionOptions, reported_errors
 from ..option_groups import with_option_groups
 from ..output import FAILED, WRONG_USE, fail
-from .options import QueueOptions, complete
+from .options import QueueOptions, check, complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,9 +99,11 @@ def queue(
     if words[:1] == ["archive"]:
         from .archive import show
 
+        check("archive", chosen)
         show(words[1:], chosen)
         return
     request = request_of(words)
+    check(words[0] if words else "ls", chosen)
     if chosen.at is not None:
         from .elsewhere import act, looks
 

@@ -11,6 +11,7 @@ from ..management.command import act as act_at
 from ..management.command import show_rows
 from ..management.view import absent, table
 from ..output import FAILED, WRONG_USE, fail
+from .options import MOST as SHOWN
 
 if TYPE_CHECKING:
     from ..connection_options import ConnectionOptions
@@ -41,10 +42,10 @@ def looks(request: dict[str, Any], chosen: QueueOptions, options: ConnectionOpti
         return True
     asked: dict[str, Any] = {"list": ASKED[do], **sites_of(at)}
     if do == "peek":
-        asked |= {"where": {"queue": name, "position": f">={chosen.begin}"}, "payload": chosen.payload}
+        asked |= {"where": {"queue": name, "position": f">={chosen.begin or 0}"}, "payload": chosen.payload}
     elif do == "trace":
         asked["where"] = {"queue": name, "position": request["position"]}
-    show_rows(asked["list"], asked, None, chosen.most if do == "peek" else MOST, chosen.as_json, options)
+    show_rows(asked["list"], asked, None, (chosen.most or SHOWN) if do == "peek" else MOST, chosen.as_json, options)
     return True
 
 

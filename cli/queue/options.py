@@ -13,6 +13,19 @@ import typer
 from ..output import WRONG_USE, fail
 
 REHEARSED = ("purge", "redrive", "recover", "pause", "resume", "declare", "delete", "move")  # take --dry-run
+GOES = {  # option -> its field, and the words that it goes with
+    "--from": ("begin", ("peek", "read", "needed", "distribute", "archive")),
+    "--last": ("last", ("distribute",)),
+    "--since": ("since", ("read", "archive")),
+    "--most": ("most", ("peek", "read", "archive")),
+    "--text": ("text", ("edit",)),
+    "--file": ("file", ("edit",)),
+    "--payload": ("payload", ("peek",)),
+    "--dry-run": ("dry_run", REHEARSED),
+    "--store": ("store", ("move",)),
+    "--force": ("force", ("delete",)),
+}
+MOST = 20  # messages that are shown
 
 
 @dataclass(slots=True)
@@ -20,13 +33,15 @@ class QueueOptions:
     """What goes with the words of the command."""
 
     begin: Annotated[
-        int, typer.Option("--from", metavar="POSITION", min=0, help="With peek, read, needed, distribute: from this position on.")
-    ] = 0
+        int | None, typer.Option("--from", metavar="POSITION", min=0, help="With peek, read, needed, distribute: from this position on.")
+    ] = None
     last: Annotated[int | None, typer.Option("--last", metavar="POSITION", min=1, help="With distribute: up to this one.")] = None
     since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="With read: put since then: 1h, 2026-11-23T10:00:00Z.")] = (
         None
     )
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=100, help="With peek and read: so many messages.")] = 20
+    most: Annotated[
+        int | None, typer.Option("--most", metavar="N", min=1, max=100, help=f"With peek and read: so many messages; else {MOST}.")
+    ] = None
     text: Annotated[str | None, typer.Option("--text", metavar="TEXT", help="With edit: the new payload.", show_default=False)] = None
     file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="With edit: the file that is the new payload.")] = None
     at: Annotated[
@@ -42,14 +57,21 @@ class QueueOptions:
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
 
 
+def check(word: str, chosen: QueueOptions) -> None:
+    """End the command for an option that another word goes with: `purge --last 20` is no purge of everything."""
+    for option, (field, words) in GOES.items():
+        if getattr(chosen, field) in (None, False) or word in words or (option == "--dry-run" and chosen.at is not None):
+            continue
+        raise fail(f"queue: {option} goes with {', '.join(words)}: leave it out with {word}", WRONG_USE)
+
+
 def complete(request: dict[str, Any], chosen: QueueOptions) -> None:
-    """Put the options of a request into it. One that belongs to another request ends the command."""
+    """Put the options of a request into it."""
     do = request["do"]
-    word = {"list": "ls", "store": "move"}.get(do, do)
     if do in ("peek", "read", "needed", "distribute"):
-        request["from"] = chosen.begin
+        request["from"] = chosen.begin or 0
     if do in ("peek", "read"):
-        request["most"] = chosen.most
+        request["most"] = chosen.most or MOST
     if do == "distribute":
         if chosen.last is None:
             raise fail("queue: distribute: give --last, the position of the last message to copy", WRONG_USE)
@@ -59,16 +81,12 @@ def complete(request: dict[str, Any], chosen: QueueOptions) -> None:
     if do == "edit":
         request["payload"] = b64encode(_payload(chosen)).decode()
     if chosen.dry_run:
-        if word not in REHEARSED and chosen.at is None:
-            raise fail(f"queue: --dry-run goes with {', '.join(REHEARSED)}: leave it out with {word}", WRONG_USE)
         request["dry_run"] = True
     if do == "store":
         if chosen.store is None:
             raise fail("queue: move: give --store, where the queue is to be kept", WRONG_USE)
         request["store"] = chosen.store
     if chosen.force:
-        if do != "delete":
-            raise fail(f"queue: --force goes with delete: leave it out with {word}", WRONG_USE)
         request["force"] = True
 
 

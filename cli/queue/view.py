@@ -121,8 +121,26 @@ def history(answer: dict[str, Any]) -> str:
     rows += [(f"publisher {who}", _plain(one.get("state")), _exact(one.get("at"))) for one in answer.get("states") or []]
     for name, states in (answer.get("subscribers") or {}).items():
         rows += [(f"subscriber {name_of(name)}", _plain(one.get("state")), _exact(one.get("at"))) for one in states]
+    return "\n".join([*shown, *lines(rows, right=()), _wanted(answer)])
+
+
+def _wanted(answer: dict[str, Any]) -> str:
+    """Who still needs a message, or has it. A pool without members names nobody: the first that comes may take it."""
     needed = ", ".join(map(name_of, answer.get("needed_by") or []))
-    return "\n".join([*shown, *lines(rows, right=()), f"still needed by {needed}" if needed else "nobody needs it any more"])
+    if needed:
+        return f"still needed by {needed}"
+    subscribers = answer.get("subscribers") or {}
+    has = ", ".join(name_of(who) for who, states in subscribers.items() if _last(states) in ("GET", "FETCHED", "IN PROCESS"))
+    if has:
+        return f"{has} has it"
+    state = _last(answer.get("states"))
+    if not subscribers and state in ("PUT", "REVEALED"):
+        return "it is not revealed yet" if state == "PUT" else "any member may take it"
+    return "nobody needs it any more"
+
+
+def _last(states: list[dict[str, Any]] | None) -> Any:
+    return states[-1].get("state") if states else None
 
 
 def done(answer: dict[str, Any]) -> str:

@@ -170,6 +170,7 @@ async def test_tables_of_one_broker(tmp_path: Path) -> None:
             ["subscriber worker-2", state] for state in ("EXPIRED", "GET", "FETCHED", "DONE", "JOURNALLED (IMPLIED)")
         ], "it could not have the message while worker-1 had it"
         assert last == "nobody needs it any more"
+        assert (await command(site, "trace", "orders", 2))[-1] == "worker-2 has it"
         assert json.loads((await command(site, "show", "orders", "--json"))[0])["queue"]["waiting"] == 1
 
 
@@ -216,6 +217,13 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
         assert cells((await command(site, "ls"))[2])[:3] == ["orders", "site0", "pool, paused"]
         assert await command(site, "resume", "orders") == ["queue orders is worked again"]
         assert "--force goes with delete" in (await command(site, "purge", "orders", "--force", status=2))[-1]
+        await shop.publish("$queue/orders", b"6", qos=1)
+        for option in (("--from", 6), ("--last", 6), ("--most", 20), ("--since", "1h"), ("--store", "lmdb")):
+            said = (await command(site, "purge", "orders", *option, status=2))[-1]
+            assert f"{option[0]} goes with" in said, "it would purge everything"
+        assert (await command(site, "trace", "orders", 6))[-1] == "it is not revealed yet"
+        assert await command(site, "reveal", "orders", 6) == ["message 6 is REVEALED"]
+        assert (await command(site, "trace", "orders", 6))[-1] == "any member may take it", "no member is there"
     async with Site() as site:
         assert "has no queues" in (await command(site, status=1))[-1]
 
