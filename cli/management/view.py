@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 SHOWN: dict[str, tuple[str, ...]] = {  # the columns of a list that are shown unless others are asked for
@@ -33,8 +34,12 @@ SHOWN: dict[str, tuple[str, ...]] = {  # the columns of a list that are shown un
     "queue-members": ("queue", "member", "active", "in_flight", "subscriber"),
     "queue-messages": ("position", "state", "publisher", "age", "priority", "bytes", "deliveries", "subscribers"),
     "queue-states": ("who", "role", "state", "at", "needs"),
+    "log": ("time", "level", "text"),
 }
 WIDEST = 60  # characters of a cell
+WHOLE = "text"  # the column that is not cut: what a log or a route says
+TIME = "time"  # the column in seconds since 1970
+YEAR_9999 = 253370764800
 
 
 def table(name: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] | None) -> str:
@@ -45,8 +50,8 @@ def table(name: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] | No
     if columns is None and "payload" in {key for row in rows for key in row}:
         wanted = (*wanted, "payload")
     cells = [[column.upper().replace("_", " ") for column in wanted]]
-    cells += [[cell(row.get(column)) for column in wanted] for row in rows]
-    right = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in wanted]
+    cells += [[_cell(column, row.get(column)) for column in wanted] for row in rows]
+    right = [column != TIME and all(isinstance(row.get(column), int | float | None) for row in rows) for column in wanted]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(
@@ -56,7 +61,13 @@ def table(name: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] | No
     )
 
 
-def cell(value: Any) -> str:
+def _cell(column: str, value: Any) -> str:
+    if column == TIME and isinstance(value, int | float) and 0 <= value < YEAR_9999:
+        return datetime.fromtimestamp(value, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
+    return cell(value, None if column == WHOLE else WIDEST)
+
+
+def cell(value: Any, widest: int | None = WIDEST) -> str:
     """A value in a table: in one line, without control characters."""
     if value is None or value == "":
         return "-"
@@ -68,7 +79,7 @@ def cell(value: Any) -> str:
     if isinstance(value, dict):
         text = ", ".join(f"{key} {one}" for key, one in value.items()) or "-"
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
+    return text if widest is None or len(text) <= widest else text[: widest - 3] + "..."
 
 
 def ending(answer: dict[str, Any], shown: int) -> str:

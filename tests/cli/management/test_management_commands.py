@@ -92,6 +92,16 @@ def test_actions_at_another_site(two: Two) -> None:
     assert "at porto" in log[0]["text"]
 
 
+def test_lines_of_the_log_are_whole_and_have_readable_times() -> None:
+    text = "event=custody-refused " + "x" * 200
+    rows = [{"site": "lyon", "number": 7, "time": 1796140810.4, "level": "warning", "logger": "mqmesh.broker", "text": text}]
+    assert table("log", rows, None).splitlines() == [
+        "SITE  TIME                     LEVEL    TEXT",
+        f"lyon  2026-12-01 16:00:10.400  warning  {text}",
+    ]
+    assert table("log", [{**rows[0], "time": 1e300}], ["time"]).splitlines()[1] == "1e+300"
+
+
 def test_what_there_is(two: Two) -> None:
     assert b"retained: retained messages" in run("manage", "show", "lists", "-h", two.socket).stdout
     assert b"disconnect client=" in run("manage", "show", "actions", "-h", two.socket).stdout
