@@ -23,7 +23,6 @@ from typing import Annotated
 import typer
 from mqmesh.store import Batch, Store, StoredDelivery, StoredRun, StoreError, Writer
 from mqmesh.store.locations import Durability, store_at
-from mqmesh.store.process import ProcessStore
 from rich.console import Console
 from rich.table import Table
 
@@ -118,9 +117,7 @@ def makers(folder: Path, postgresql: str | None, durability: Durability) -> dict
     found: dict[str, Callable[[str], Store]] = {
         "memory": lambda _: store_at("memory:"),
         "sqlite": lambda name: store_at(f"sqlite://{folder}/{name}/store.db", durability),
-        "sqlite, own process": lambda name: ProcessStore(f"sqlite://{folder}/{name}-process/store.db", durability),
         "lmdb": lambda name: store_at(f"lmdb://{folder}/{name}-lmdb", durability),
-        "lmdb, own process": lambda name: ProcessStore(f"lmdb://{folder}/{name}-lmdb-process", durability),
     }
     if postgresql:
         mark = "&" if "?" in postgresql else "?"

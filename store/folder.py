@@ -13,7 +13,7 @@ from pathlib import Path
 from ..base.process.files import sync_folder
 from .base import Kind, StoreError
 
-LOCK_WAIT = 10.0  # seconds: the store process of a broker that was killed may still end its last commit
+LOCK_WAIT = 10.0  # seconds: a broker that was killed may still be ending
 MARK = ".salvage"  # behind a file's name while it is salvaged: the time, by which what is set aside is named
 LITTLE = 1 << 20  # a file system with less than this free counts as full when a write fails for no better reason
 

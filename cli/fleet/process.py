@@ -67,7 +67,6 @@ class Member:
     expected_end: bool = False
     status: Status | None = None
     started: float = 0.0
-    restarts: int = 0
     follower: threading.Thread | None = field(default=None, repr=False)
 
     @property
@@ -128,7 +127,6 @@ class Fleet:
         """Start one broker (again). Raises FleetError."""
         member = self.members[name]
         assert not member.alive, f"{name} is running"
-        member.restarts += 1
         self._spawn(member)
         self._await_ready(member)
 

@@ -125,10 +125,6 @@ class Records:
         parts = batched(dict.fromkeys(keys))
         return {one.key: one for part in parts for one in self._found(queries.by_keys(self._view, self._permits), keys=part)}
 
-    def of_kind(self, kind: str, *conditions: sa.ColumnElement[bool]) -> list[Entity]:
-        """All of a kind that the reader may see, hidden tModels not among them."""
-        return self.select(entities.c.kind == kind, ~entities.c.deleted, *conditions)
-
     def children(self, parents: Iterable[str], most: int | None = None) -> dict[str, list[Entity]]:
         """What is inside each of `parents`, which the reader sees, in order. most: entities at once; what is beyond is left out."""
         keys = list(parents)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _DEFAULTS = {name: default for name, _, default in EVENTS if default is not None}
-_FOR_RUNS = ("count", "origin", "sequence")
 
 
 def events(spark: SparkSession, place: Place, selection: Selection, *columns: str) -> DataFrame:

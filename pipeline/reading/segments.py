@@ -16,14 +16,13 @@ from typing import Any
 
 from ...broker.journal.layout import Segment, read_manifest
 from ...broker.journal.place import Place
-from ...broker.journal.schema import EVENTS, VERSION, Kind, arrow_schema
+from ...broker.journal.schema import VERSION, Kind, arrow_schema
 from ..errors import MissingExtra, PipelineError
 
 TOLERANCE = 300_000_000  # microseconds that a broker's clock may be ahead of ours
 _CHUNK = 1 << 20
 _WORKERS = 4
 _KINDS = (min(Kind), max(Kind))
-_OLDER = {name: default for name, _, default in EVENTS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,13 @@ from mqmesh.store import Store, postgresql_schema
 from mqmesh.store.lmdb import LmdbStore
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.postgresql import PostgresqlStore
-from mqmesh.store.process import ProcessStore
 from mqmesh.store.sqlite import SqliteStore
 from support.peers.postgres import Server, server
 from support.services import PATIENCE
 from support.storage.failing_store import FailingStore
 from support.stores import Place
 
-PROCESSES = [pytest.param(kind, marks=pytest.mark.process) for kind in ("process", "process-lmdb")]
-KINDS = ("memory", "failing", "sqlite", "lmdb", *PROCESSES, pytest.param("postgresql", marks=pytest.mark.service))
+KINDS = ("memory", "failing", "sqlite", "lmdb", pytest.param("postgresql", marks=pytest.mark.service))
 _numbers = itertools.count(1)
 
 
@@ -47,10 +45,6 @@ def new_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             return Place(kind, lambda: SqliteStore(folder / "store.db"))
         if kind == "lmdb":
             return Place(kind, lambda: LmdbStore(folder / "store"))
-        if kind == "process":
-            return Place(kind, lambda: ProcessStore(f"sqlite://{folder}/store.db"))
-        if kind == "process-lmdb":
-            return Place(kind, lambda: ProcessStore(f"lmdb://{folder}/store"))
         postgres: Server = request.getfixturevalue("postgres_server")
         schema = f"store_{next(_numbers)}"
         return Place(kind, lambda: PostgresqlStore(f"{postgres.url}?schema={schema}"))

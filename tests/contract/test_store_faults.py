@@ -13,7 +13,6 @@ import pytest
 from mqmesh.store import Batch, Kind, Store, StoreError
 from mqmesh.store.locations import store_at
 from mqmesh.store.memory import MemoryStore
-from mqmesh.store.process import ProcessStore
 from support.storage.disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
 from support.stores import batch, content, delivery, run
 
@@ -43,8 +42,8 @@ def commit_until_refused(store: Store) -> None:
         number += 1
 
 
-def opened(address: str, kind: str) -> Store:
-    store = ProcessStore(address) if kind == "process" else store_at(address)
+def opened(address: str) -> Store:
+    store = store_at(address)
     store.open()
     return store
 
@@ -53,11 +52,11 @@ def opened(address: str, kind: str) -> Store:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", [*EMBEDDED, pytest.param("process", marks=pytest.mark.process)])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_full_disk_refuses_and_recovers(kind: str, small_disk: Path) -> None:
     filler = small_disk / "filler"
     filler.write_bytes(bytes(1 << 20))
-    store = opened(address_in(small_disk, kind), kind)
+    store = opened(address_in(small_disk, kind))
     with pytest.raises(StoreError) as caught:
         commit_until_refused(store)
     number = store.highest_run()
@@ -73,7 +72,7 @@ def test_a_full_disk_refuses_and_recovers(kind: str, small_disk: Path) -> None:
     store.commit(big_batch(number + 1))
     assert store.count("porto") == number + 1
     store.close()
-    again = opened(address_in(small_disk, kind), kind)
+    again = opened(address_in(small_disk, kind))
     assert again.run(number + 1) == big_batch(number + 1).runs[number + 1]
     assert again.count("porto") == number + 1
     again.close()
@@ -85,10 +84,10 @@ def test_a_disk_that_is_full_from_the_start(kind: str, small_disk: Path) -> None
     with pytest.raises(OSError):
         fill(small_disk / "filler")
     with pytest.raises(StoreError) as caught:
-        opened(address_in(small_disk, kind), kind)
+        opened(address_in(small_disk, kind))
     assert caught.value.kind is Kind.FULL
     (small_disk / "filler").unlink()
-    store = opened(address_in(small_disk, kind), kind)
+    store = opened(address_in(small_disk, kind))
     store.commit(big_batch(1))
     store.close()
 
@@ -113,12 +112,12 @@ def test_lmdb_says_when_its_map_is_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize("used", [False, True])
 def test_a_read_only_folder(kind: str, used: bool, small_disk: Path) -> None:
     if used:
-        store = opened(address_in(small_disk, kind), kind)
+        store = opened(address_in(small_disk, kind))
         store.commit(big_batch(1))
         store.close()
     make_read_only(small_disk)
     with pytest.raises(StoreError, match="make the folder writable for user") as caught:
-        opened(address_in(small_disk, kind), kind)
+        opened(address_in(small_disk, kind))
     assert caught.value.kind is Kind.READ_ONLY
 
 
@@ -126,7 +125,7 @@ def test_a_read_only_folder(kind: str, used: bool, small_disk: Path) -> None:
 def test_a_folder_that_is_a_file(kind: str, tmp_path: Path) -> None:
     (tmp_path / "disk").write_text("not a folder")
     with pytest.raises(StoreError):
-        opened(address_in(tmp_path / "disk", kind), kind)
+        opened(address_in(tmp_path / "disk", kind))
 
 
 # Damage.
@@ -134,7 +133,7 @@ def test_a_folder_that_is_a_file(kind: str, tmp_path: Path) -> None:
 
 def filled(folder: Path, kind: str) -> dict[str, object]:
     """A store with some of everything, closed; what it held."""
-    store = opened(address_in(folder, kind), kind)
+    store = opened(address_in(folder, kind))
     memory = MemoryStore()
     for number in range(1, 61):
         made = batch(
@@ -156,7 +155,7 @@ def test_a_damaged_last_page_is_reported(kind: str, damage: str, tmp_path: Path)
     filled(tmp_path, kind)
     damage_last_page(data_file(tmp_path, kind), damage)
     with pytest.raises(StoreError, match=r"is damaged \(.*\): restore a copy, or move it away and start empty") as caught:
-        content(opened(address_in(tmp_path, kind), kind))
+        content(opened(address_in(tmp_path, kind)))
     assert caught.value.kind is Kind.CORRUPT
     assert "\n" not in str(caught.value)
 
@@ -192,7 +191,7 @@ def test_a_large_sqlite_file_is_found_damaged_when_read(tmp_path: Path, monkeypa
     from mqmesh.store import sqlite
 
     monkeypatch.setattr(sqlite, "CHECKED_SIZE", 0)
-    store = opened(address_in(tmp_path, "sqlite"), "sqlite")
+    store = opened(address_in(tmp_path, "sqlite"))
     stored = run(1, count=100, payload=b"reading " * 50)
     store.commit(batch(stored, delivery("porto", 1, 1)))
     store.close()
@@ -200,7 +199,7 @@ def test_a_large_sqlite_file_is_found_damaged_when_read(tmp_path: Path, monkeypa
     data = file.read_bytes()
     place = data.rindex(b"reading ")
     file.write_bytes(data[:place] + b"writing " + data[place + 8 :])
-    store = opened(address_in(tmp_path, "sqlite"), "sqlite")
+    store = opened(address_in(tmp_path, "sqlite"))
     with pytest.raises(StoreError, match="run 1 does not have its checksum"):
         store.run(1)
     store.close()
@@ -212,7 +211,7 @@ def test_a_file_of_something_else(kind: str, tmp_path: Path) -> None:
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(b"This is a letter to my aunt.\n" * 1000)
     with pytest.raises(StoreError) as caught:
-        opened(address_in(tmp_path, kind), kind)
+        opened(address_in(tmp_path, kind))
     assert caught.value.kind is Kind.CORRUPT
 
 
@@ -221,13 +220,13 @@ def test_a_database_of_another_program(tmp_path: Path) -> None:
         other.execute("CREATE TABLE recipes (name TEXT)")
     other.close()
     with pytest.raises(StoreError, match="is an SQLite file of another program: name another") as caught:
-        opened(address_in(tmp_path, "sqlite"), "sqlite")
+        opened(address_in(tmp_path, "sqlite"))
     assert caught.value.kind is Kind.SCHEMA
     (tmp_path / "store").mkdir()
     with lmdb.open(str(tmp_path / "store"), max_dbs=8) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"x", b"y", db=environment.open_db(b"meta", txn=transaction))
     with pytest.raises(StoreError, match="is an LMDB folder of another program: name another") as caught:
-        opened(address_in(tmp_path, "lmdb"), "lmdb")
+        opened(address_in(tmp_path, "lmdb"))
     assert caught.value.kind is Kind.SCHEMA
 
 
@@ -241,16 +240,13 @@ def test_another_schema_version(kind: str, version: int, who: str, tmp_path: Pat
     filled(tmp_path, kind)
     set_version(tmp_path, kind, version)
     with pytest.raises(StoreError, match=rf"has schema version {version}, this mqmesh reads version 2: it was written by {who}") as caught:
-        opened(address_in(tmp_path, kind), kind)
+        opened(address_in(tmp_path, kind))
     assert caught.value.kind is Kind.SCHEMA
     if kind == "sqlite":
         with pytest.raises(StoreError, match="schema version"):
             store_at(address_in(tmp_path, kind)).attach()
-        with pytest.raises(StoreError, match="schema version") as caught:
-            opened(address_in(tmp_path, kind), "process")
-        assert caught.value.kind is Kind.SCHEMA
     set_version(tmp_path, kind, 2)
-    store = opened(address_in(tmp_path, kind), kind)
+    store = opened(address_in(tmp_path, kind))
     assert store.highest_run() == 60
     store.close()
 
@@ -264,27 +260,6 @@ def test_addresses() -> None:
             store_at(wrong)
         assert "secret" not in str(caught.value)
     assert isinstance(store_at("sqlite:///tmp/x.db", "memory"), MemoryStore)
-    with pytest.raises(ValueError, match="memory"):
-        ProcessStore("memory:")
-
-
-# A process that dies.
-
-
-@pytest.mark.process
-def test_a_store_process_that_dies_is_started_again(tmp_path: Path) -> None:
-    store = ProcessStore(address_in(tmp_path, "sqlite"))
-    store.open()
-    store.commit(big_batch(1))
-    child = store._child
-    assert child is not None
-    child.kill()
-    child.wait()
-    with pytest.raises(StoreError, match=r"its process ended \(status -9\); it is started again"):
-        store.commit(big_batch(2))
-    store.commit(big_batch(2))
-    assert store.count("porto") == 2
-    store.close()
 
 
 # Readers.
@@ -292,7 +267,7 @@ def test_a_store_process_that_dies_is_started_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", EMBEDDED)
 def test_what_is_stored_is_for_its_owner_alone(tmp_path: Path, kind: str) -> None:
-    store = opened(address_in(tmp_path / "data", kind), kind)
+    store = opened(address_in(tmp_path / "data", kind))
     try:
         store.commit(big_batch(1))
         folder = tmp_path / "data" / "store" if kind == "lmdb" else tmp_path / "data"

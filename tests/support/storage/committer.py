@@ -1,4 +1,4 @@
-"""A child process that commits until it is killed: `python committer.py ADDRESS FIRST`, or `python committer.py process ADDRESS FIRST`.
+"""A child process that commits until it is killed: `python committer.py ADDRESS FIRST`.
 
 Commit n puts run n with three deliveries, deletes what commit n - 5 put, and sets the value "last" to n; n is printed when
 `commit` has returned.
@@ -10,7 +10,6 @@ import sys
 
 from mqmesh.store import Batch
 from mqmesh.store.locations import store_at
-from mqmesh.store.process import ProcessStore
 
 from support.stores import delivery, run
 
@@ -32,8 +31,8 @@ def commit_number(number: int) -> Batch:
 
 
 def main() -> None:
-    address, first = sys.argv[-2], int(sys.argv[-1])
-    store = ProcessStore(address) if sys.argv[1] == "process" else store_at(address)
+    address, first = sys.argv[1], int(sys.argv[2])
+    store = store_at(address)
     store.open()
     number = first
     while True:
