@@ -17,7 +17,7 @@ What it does not know: queues, sockets, topics' recipients, time.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -330,6 +330,20 @@ class Outbound:
         self.acknowledge(qos, first, count)
         self.tap = tap
 
+    def drop(self, flights: Sequence[Delivery]) -> None:
+        """Deliveries of QoS 1 in flight are taken back, however many: nobody has acknowledged them, and nobody is told."""
+        states, known = self._states, self._flights
+        for flight in flights:
+            if flight.count == 1:
+                states[flight.first] = 0
+            else:
+                for first, count in [(flight.first, flight.count)] if flight.left == flight.count else self._left_of(flight):
+                    states[first : first + count] = bytes(count)
+            self.in_flight -= flight.left
+            self.bytes -= flight.weight
+            flight.left = 0
+            del known[flight.serial]
+
     def release(self, first: int, count: int) -> None:
         """A block of QoS 2 that its subscriber may have and nobody has acknowledged, and that is not sent again: PUBREL is due."""
         tap, self.tap = self.tap, None
@@ -480,6 +494,12 @@ class Outbound:
         """The delivery in flight with this place in the order of sending."""
         return self._flights.get(serial)
 
+    def flight_of(self, packet_id: int) -> Delivery | None:
+        """The delivery in flight that has an identifier now; None: it is free, or a PUBREC has come."""
+        if packet_id >= len(self._states) or self._states[packet_id] in (0, RELEASED):
+            return None
+        return self._flights.get(self._serials[packet_id])
+
     # Resuming
 
     def unfinished(self) -> list[Delivery]:
@@ -530,14 +550,17 @@ class Outbound:
         """The parts of a delivery in flight that are unacknowledged. An identifier that was freed may be another delivery's by now."""
         if flight.left == flight.count:
             return [flight.part(0, flight.count)]
+        return [flight.part(first - flight.first, first - flight.first + count) for first, count in self._left_of(flight)]
+
+    def _left_of(self, flight: Delivery) -> list[tuple[int, int]]:
+        """Blocks (first, count) of identifiers."""
         states, serials, first = self._states, self._serials, flight.first
-        mine = [serials[first + at] == flight.serial and states[first + at] == flight.qos for at in range(flight.count)]
         found = []
-        start = 0
-        for at, taken in enumerate([*mine, False]):
-            if not taken:
+        start = first
+        for at in range(first, first + flight.count + 1):
+            if at == first + flight.count or serials[at] != flight.serial or states[at] != flight.qos:
                 if start < at:
-                    found.append(flight.part(start, at))
+                    found.append((start, at - start))
                 start = at + 1
         return found
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from .core.plan import ANYBODY
+from .core.queue import EVERYTHING
 from .offers import Ahead
 from .pulls import PullSeat
 from .seats import TURN, Seat
@@ -74,14 +75,11 @@ class Row:
             self.tell(seat)
         self.wake(seat)
 
-    def give_back(self, seat: Seat | Guest, now: int) -> None:
-        """What a member has is for others, and it takes messages still. now: milliseconds since 1970."""
-        if seat in self._seats:
-            self._queue.leave(seat.member, now)
-            self._queue.join(seat.member.name)
+    def stand(self, seat: Seat | Guest, now: int, most: int = EVERYTHING) -> bool:
+        """It takes no more, and what it has goes back: whether nobody sits here now. Who has moved to another site stays a member there.
 
-    def stand(self, seat: Seat | Guest, now: int) -> bool:
-        """It takes no more, and what it has goes back: whether nobody sits here now. Who has moved to another site stays a member there."""
+        now: milliseconds since 1970. most: see `Queue.leave`.
+        """
         if seat not in self._seats:
             return False
         del self._seats[seat]
@@ -95,7 +93,7 @@ class Row:
             self._untold.pop(seat, None)
         named = self._named[seat.member.name]
         named.remove(seat)
-        self._queue.leave(seat.member, now)
+        self._queue.leave(seat.member, now, most)
         if named:
             self._queue.join(seat.member.name)
         else:

@@ -28,7 +28,7 @@ from ...mqtt.reasons import Reason
 from ..auth.identifiers import identifier_of
 from .answers import Answers
 from .committer import Waiting
-from .core.queue import Queue
+from .core.queue import LEAVE, Queue
 from .core.rules import Rules
 from .core.states import Subscriber
 from .declared.declaring import Declared
@@ -185,7 +185,9 @@ class Queues:
     def stop(self) -> None:
         """Everything goes back; what is to be written is. Blocks."""
         for place in list(self.places.values()):
-            self._give_back(place)
+            self._rise(place)
+        for queue in self.store.queues.values():
+            queue.let_leave(self.now())
         self.upkeep.stop()
         if self._soon is not None:
             self._soon.cancel()
@@ -433,18 +435,17 @@ class Queues:
         if name in self.settings.subscribers.get(queue.name, ()):
             return
         steps = queue.unsubscribe(name, self.now())
-        for _ in islice(steps, AT_ONCE):
+        for _ in islice(steps, AT_ONCE if not queue.leaving else 0):
             pass
         turns = self.context.turns
         turns.run(turns.current, steps, f"client={quoted(name)} work=queue-leave")
 
     def _leave_seat(self, place: Place, name: str) -> Sitting:
-        self._return(place, name)
-        seat = place.seats.pop(name)
+        seat = place.seats[name]
+        self._return(place, [seat])
+        del place.seats[name]
         if isinstance(seat, AwaySeat):
             self.sites.leave(seat)
-        elif isinstance(seat, Seat):
-            self.stand(seat)
         return seat
 
     def came(self, session: Session) -> None:
@@ -457,10 +458,10 @@ class Queues:
         """A client's connection is gone: what it had goes back at once."""
         place = self.places.get(session)
         if place is not None:
-            self._give_back(place)
-            for seat in place.seats.values():
-                if isinstance(seat, Seat):
-                    self.stand(seat)
+            self._rise(place)
+
+    def _rise(self, place: Place) -> None:
+        self._return(place, list(place.seats.values()))
 
     def resumed(self, session: Session) -> None:
         """A client's connection takes more."""
@@ -494,43 +495,37 @@ class Queues:
         row.sit(seat)
         self._stirred[seat.queue.name] = None
 
-    def stand(self, seat: Seat | Guest) -> None:
-        """It takes no more: what it has goes back."""
+    def stand(self, seat: Seat | Guest, most: int = 0) -> None:
+        """It takes no more: what it has goes back. most: at once; the rest in turns with everybody else."""
         row = self._rows.get(seat.queue)
-        if row is not None and row.stand(seat, self.now()):
+        if row is not None and row.stand(seat, self.now(), most):
             del self._rows[seat.queue]
         self.stir(seat.queue.name)
 
-    def _give_back(self, place: Place) -> None:
-        for name in place.seats:
-            self._return(place, name)
-
-    def _return(self, place: Place, name: str) -> None:
-        """A member's messages of a queue are free for others. What it has acknowledged by now counts."""
+    def _return(self, place: Place, seats: list[Sitting]) -> None:
+        """What a client has of queues is for others, and it takes no more. What it has acknowledged by now counts."""
         self._listen(place)
-        seat, outbound = place.seats[name], place.session.outbound
-        place.tap.quiet = True
-        for flight in outbound.flights():
-            if isinstance(flight, Offer) and flight.seat is seat:
-                outbound.acknowledge(1, flight.first, flight.count)
-        place.tap.quiet = False
-        if isinstance(seat, AwaySeat):
-            seat.leave(False)
-            return
-        assert isinstance(seat, Seat)
-        if (row := self._rows.get(seat.queue)) is not None:
-            row.give_back(seat, self.now())
-        self._stirred[name] = None
+        outbound, those = place.session.outbound, set(seats)
+        had = [one for one in outbound.flights() if isinstance(one, Offer) and one.seat in those]
+        outbound.drop(had)
+        if had:
+            self._spoken.setdefault(place)  # it has room for others
+        left = LEAVE
+        for seat in seats:
+            if isinstance(seat, AwaySeat):
+                seat.leave(False)
+            elif isinstance(seat, Seat):
+                held = seat.member.held
+                self.stand(seat, left)
+                left -= min(held, left)
 
     def refused(self, session: Session, number: int, reason: int) -> None:
         """A client answers a message with a PUBACK that refuses it."""
-        place = self.places.get(session)
-        for flight in session.outbound.flights() if place is not None else ():
-            if isinstance(flight, Offer) and flight.first <= number < flight.first + flight.count:
-                if flight.refused is None:
-                    flight.refused = {}
-                flight.refused[number - flight.first] = reason
-                return
+        flight = session.outbound.flight_of(number) if session in self.places else None
+        if isinstance(flight, Offer):
+            if flight.refused is None:
+                flight.refused = {}
+            flight.refused[number - flight.first] = reason
 
     # ---- the end of a piece of work
 
@@ -602,6 +597,10 @@ class Queues:
 
     def _feed(self, name: str, most: int) -> int:
         """Give the members of a queue what they have room for, in turns: how many messages. most: then they are given more later."""
+        known = self.store.queues.get(name)
+        if known is not None and known.leaving:
+            self._stirred[name] = None
+            return AT_ONCE * known.let_leave(self.now(), LEAVE) // LEAVE
         queue = self.queue_here(name)
         row = self._rows.get(queue) if queue is not None else None
         if queue is None or row is None or name in self.settings.paused:

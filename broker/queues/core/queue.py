@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
 from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, Block, Key, Lane, Meta, Part, bucket_of, spans
@@ -31,12 +31,13 @@ from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .selection import Fits, Found, Selection
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
-from .stock import ENDS, MIXED, MOST_LANES, OFF, ON, PRIORITY, Dying, Member, Move, Stock, expires_at
+from .stock import MIXED, MOST_LANES, OFF, PRIORITY, Dying, Member, Move, Stock, expires_at
 
 BLOCK_MAX = 8192  # messages that gather in one block
 BLOCK_BYTES = 4 << 20  # of payloads, from which on no more gather in it
 MOST_NAMES = 10_000  # of members, from which on plans of publishers bring no others
 MOST_DROPPED = 8192  # messages that make room at one commit
+LEAVE = 512  # ranges of messages that those who leave give back before everybody else has a turn
 EVERYTHING = 2**62
 HIGHEST = 9  # of priorities
 
@@ -69,8 +70,8 @@ class Queue(Stock):
             self._active[member] = None
         return member
 
-    def leave(self, member: Member, now: int) -> None:
-        """It takes no more: what it has is given back at once."""
+    def leave(self, member: Member, now: int, most: int = EVERYTHING) -> None:
+        """It takes no more: what it has is given back. most: of what may be very much, what is given back now (`let_leave`)."""
         was_first = self.rules.single and member is self.first_active
         if member.active:
             member.active = False
@@ -80,12 +81,36 @@ class Queue(Stock):
             self.touch()
             self.eased[heir] = None  # its turn has come
         self._look_no_more(member)
-        for part in list(member.held_in):
-            for start, count in part.held_by(member.number):
-                self.give_back(member, part, start, count, now)
+        self.leaving[member] = None
+        self.let_leave(now, most)
+
+    def let_leave(self, now: int, most: int = EVERYTHING) -> int:
+        """Who has left gives back what it has: how many ranges, at most so many. Until it has nothing more nobody takes anything."""
+        left = most
+        for member in list(self.leaving):
+            for part in list(islice(member.held_in, left)):
+                for start, count in islice(part.held_by(member.number), left):
+                    self.give_back(member, part, start, count, now)
+                    left -= 1
+                if left <= 0:
+                    break
+            if member.held_in and left <= 0:
+                break
+            del self.leaving[member]
+            self._has_left(member)
+        return most - left
+
+    def all_leave(self, now: int) -> Iterator[None]:
+        """The same in steps."""
+        while self.leaving:
+            self.let_leave(now, LEAVE)
+            yield
+
+    def _has_left(self, member: Member) -> None:
+        """What was for a member, or for its message groups, is for others."""
         self.touch()
         for lane in member.lanes:
-            self.fresh[lane] = None  # what was for this member, or for its groups, is for others
+            self.fresh[lane] = None
             for bucket in [one for one, owner in lane.owners.items() if owner == member.number]:
                 del lane.owners[bucket]
             for selection in lane.selections.values() if lane.grouped else ():
@@ -95,30 +120,6 @@ class Queue(Stock):
         """A member wants these messages only. selector: what stands for `fits`; "": it wants any."""
         self._look_no_more(member)
         member.selector, member.fits = selector, fits
-
-    def _look_no_more(self, member: Member) -> None:
-        """What fits a member's selector is not looked for any more, unless others have the same."""
-        for lane in member.lanes:
-            selection = lane.selections.get(member.selector)
-            if selection is not None:
-                selection.users.discard(member.number)
-                if not selection.users:
-                    del lane.selections[member.selector]
-
-    @property
-    def first_active(self) -> Member | None:
-        """The member that has been here for longest."""
-        return next(iter(self._active), None)
-
-    def subscribe(self, name: str, ends: bool = False) -> bool:
-        """A plan "all" has this subscriber from now on: whether that is new. ends: its session ends with its connection."""
-        self.member(name)
-        before = self.subscribers.get(name)
-        if before is not ends:
-            self.subscribers[name] = ends
-            self.touch()
-            self.changed.append((name, ENDS if ends else ON))
-        return before is None
 
     def unsubscribe(self, name: str, now: int) -> Iterator[None]:
         """A plan "all" has it no more; what waits for it alone expires, in the steps that are returned."""
@@ -133,7 +134,7 @@ class Queue(Stock):
             block.departed = (block.departed or set()) | {name}
         if self.gathering:
             self.left[name] = self.next
-        return self.expire_left(name, self.next, now)
+        return chain(self.all_leave(now), self.expire_left(name, self.next, now))
 
     # ---- put
 
@@ -329,7 +330,7 @@ class Queue(Stock):
         """What a member gets now, at most so many messages."""
         found: list[Slice] = []
         member.behind = None
-        if member.alone or (self.rules.single and member is not self.first_active):
+        if member.alone or self.leaving or (self.rules.single and member is not self.first_active):
             return found
         while most > 0 and (reserved := member.next_reserved()) is not None:
             most = self._give_one(member, *reserved, most, now, found)
@@ -610,6 +611,7 @@ class Queue(Stock):
 
     def empty(self, now: int) -> Iterator[None]:
         """Everything is withdrawn, and nobody is a subscriber any more; in steps. Nothing is put meanwhile."""
+        yield from self.all_leave(now)
         for block in list(self.blocks.values()):
             self.withdraw(block, 0, block.count, now)
             yield

@@ -103,6 +103,7 @@ class Stock:
     For whoever gives messages to members, who takes them out. fresh: lanes in which something may be taken that could not before. eased:
     members that have less than before, or for whom alone there is something. looks: how many messages are looked at for those with
     selectors before everybody else has a turn. looking: members for which more is to be looked at then.
+    leaving: those that take no more, and are to give back what they have (`Queue.let_leave`).
 
     dying: is said little by little (`Queue.release`), however many die at one moment. over: more is in it than the rules allow, and the
     oldest messages are to be dead letters.
@@ -135,6 +136,7 @@ class Stock:
         self.eased: dict[Member, None] = {}
         self.looks = Looks()
         self.looking: dict[Member, None] = {}
+        self.leaving: dict[Member, None] = {}
         self.waiting = self.held = self.size = 0
         self.freed = 0  # bytes of payloads that left memory with blocks that came to an end
         self.memory = self.gathering_memory = 0  # bytes that blocks stand for, without payloads
@@ -192,6 +194,30 @@ class Stock:
             found = self.members[name] = Member(number, name)
             found.lanes = [self.lanes[ANYBODY]] if ANYBODY in self.lanes else []  # who is in another group is known since it was made
         return found
+
+    @property
+    def first_active(self) -> Member | None:
+        """The member that has been here for longest."""
+        return next(iter(self._active), None)
+
+    def _look_no_more(self, member: Member) -> None:
+        """What fits a member's selector is not looked for any more, unless others have the same."""
+        for lane in member.lanes:
+            selection = lane.selections.get(member.selector)
+            if selection is not None:
+                selection.users.discard(member.number)
+                if not selection.users:
+                    del lane.selections[member.selector]
+
+    def subscribe(self, name: str, ends: bool = False) -> bool:
+        """A plan "all" has this subscriber from now on: whether that is new. ends: its session ends with its connection."""
+        self.member(name)
+        before = self.subscribers.get(name)
+        if before is not ends:
+            self.subscribers[name] = ends
+            self.touch()
+            self.changed.append((name, ENDS if ends else ON))
+        return before is None
 
     def forget_members(self, oldest: int) -> None:
         """Let go of members that no segment from this one on names, unless they are here, or subscribers."""
