@@ -43,6 +43,8 @@ class SessionDrain:
     """What a session takes for its connection. The attributes are those that sessions and routes look at."""
 
     version = 5
+    address = "moving"
+    user: str | None = None  # rules that ask for a user have none here
     special = True  # routes give QoS 0 to `send_qos0`
     closing = False
     pauses: frozenset[object] = frozenset()
