@@ -36,14 +36,14 @@ class Noting:
 
     def note(self, batch: Batch) -> None:
         """A commit is on the disk."""
-        found: dict[str, tuple[list[Block], list[Move]]] = {}
+        found: dict[Queue, tuple[list[Block], list[Move]]] = {}  # a temporary one may have gone meanwhile
         for queue, block in batch.blocks:
-            found.setdefault(queue.name, ([], []))[0].append(block)
+            found.setdefault(queue, ([], []))[0].append(block)
         for queue, moves in batch.moves:
-            found.setdefault(queue.name, ([], []))[1].extend([move for move in moves if move.state < PRIORITY])  # which is no state
-        for name, (blocks, moves) in found.items():
-            if self._journal.topics.queue_rule(name).mode != "counted":
-                self._journal.queued(self._queued(self._queues[name], blocks, moves))
+            found.setdefault(queue, ([], []))[1].extend([move for move in moves if move.state < PRIORITY])  # which is no state
+        for queue, (blocks, moves) in found.items():
+            if self._journal.topics.queue_rule(queue.name).mode != "counted":
+                self._journal.queued(self._queued(queue, blocks, moves))
 
     def _queued(self, queue: Queue, blocks: list[Block], moves: list[Move]) -> Queued:
         puts = [put for block in sorted(blocks, key=_first) for put in self._puts(block)]

@@ -12,6 +12,8 @@ from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth import rules as rules_of_access
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.journal.recorder import Recorder
+from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.queues.declared import temporary
 from mqmesh.broker.queues.log.places.memory import MEMORY, MemorySegments
 from mqmesh.broker.queues.settings import QueueSettings
@@ -301,3 +303,20 @@ async def test_a_broker_of_a_mesh_without_a_table_of_queues_makes_one(tmp_path: 
         assert "no queues" in (await ask(asks, do="show", name="orders"))["error"]
         assert (await ask(asks, do="delete", name=topic.removeprefix("$queue/")))["deleted"]
         assert await answers.publish("$queue/other", b"as any other topic", qos=1) == Reason.NO_MATCHING_SUBSCRIBERS
+
+
+@pytest.mark.parametrize("end", ["disconnect", "delete"])
+async def test_the_journal_has_what_was_in_it_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """Its last commit is noted when it is gone."""
+    noted = []
+    monkeypatch.setattr(Recorder, "queued", lambda self, queued: noted.append((queued.queue, len(queued.puts), bool(queued.moves))))
+    async with Site(queues=settings(tmp_path), journal=JournalSettings(str(tmp_path / "journal"))) as site:
+        asks, topic, _ = await maker(site)
+        name, queues = topic.removeprefix("$queue/"), shell(site)
+        assert await (await site.client("other")).publish(topic, b"1", qos=1) == 0
+        if end == "disconnect":
+            await asks.leave()
+        else:
+            assert (await ask(asks, do="delete", name=name))["deleted"]
+        await until(lambda: name not in queues.store.queues)
+    assert noted == [(name, 1, False), (name, 0, True)]
