@@ -532,6 +532,13 @@ class Broker:
             await asyncio.to_thread(journal.stop, list(self.site.connections), node)
 
     def _tick(self) -> None:
+        try:
+            self._look()
+        finally:  # also after a mistake, which the loop logs
+            self._wait_for_tick()
+
+    def _look(self) -> None:
+        """What is looked at from time to time."""
         now = self.context.refresh()
         self.context.turns.current = self.context.turns.broker
         self.context.turns.tick(now - self._due)
@@ -558,7 +565,6 @@ class Broker:
         if self.journal is not None:
             self.journal.tick(self.site.connections, self.site.mesh.node if self.site.mesh is not None else None)
         self.flush()
-        self._wait_for_tick()
 
     # Output
 

@@ -204,7 +204,10 @@ class Turns:
             self.current = share
             self._sample(now)
             more = self._turn(work)
-            self.after()
+            try:
+                self.after()
+            except Exception:  # a mistake there must not end this work, nor what waits behind it
+                log.exception("event=internal-error %s", work.who)
             now = clock()
             share.charge(now, now - begun)
             if now - begun > STALL:

@@ -323,3 +323,31 @@ async def test_many_subscribers_of_a_busy_topic_get_all_in_order() -> None:
             await publisher.publish("t", str(number).encode(), number % 2)
         for one in subscribers:
             assert [int(message.payload) for message in await one.messages(20)] == list(range(20))
+
+
+def test_work_goes_on_though_a_mistake_is_made_after_a_turn(caplog: pytest.LogCaptureFixture) -> None:
+    lab = Lab()
+    done: list[str] = []
+    shares = [Share("a"), Share("b")]
+
+    def fail() -> None:
+        raise KeyError
+
+    lab.turns.after = fail
+    for number, share in enumerate(shares):
+        lab.turns.run(share, lab.steps(3, SLICE, done, f"work-{number}"), f"client={number}")
+    while lab.rounds:
+        lab.round()
+    assert sorted(done) == ["work-0", "work-1"]
+    assert "event=internal-error client=0" in caplog.text
+
+
+async def test_a_broker_looks_again_after_a_mistake(caplog: pytest.LogCaptureFixture) -> None:
+    async with Site() as site:
+        client = await site.client("silent", keep_alive=10)
+        with mock.patch.object(site.broker.site.guard, "tick", side_effect=[KeyError, None]) as tick:
+            await site.later(1)
+            await until(lambda: tick.call_count == 1)
+        await site.later(20)
+        await client.closed(Reason.KEEP_ALIVE_TIMEOUT)
+    assert "KeyError" in caplog.text
