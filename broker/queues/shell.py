@@ -287,7 +287,7 @@ class Queues:
         _, moves = yield from self.store.of(queue).history(queue, position)
         return moves
 
-    def work(self, steps: Iterator[None]) -> None:
+    def work(self, steps: Iterator[object]) -> None:
         """Do something step by step, in turns with everybody else."""
         self.context.turns.run(self.context.turns.broker, steps, "work=queue-parents")
 

@@ -46,6 +46,9 @@ log = logging.getLogger("mqmesh.broker")
 DO = "parents"  # the request between brokers
 LOOKED = 64  # messages without parents that are looked at in one step
 AGAIN = 64  # children that are looked at again in one tick
+END = object()
+Asked = tuple[tuple[Parent, ...], str]  # parents and who has put the child
+
 HERE = -1  # stands for this broker's own commits among the homes that are waited for
 
 
@@ -70,7 +73,7 @@ class Here(Protocol):
     def history(self, queue: Queue, position: int) -> Generator[None, None, list[Move]]:
         """All moves of a message that are in the log, in order. In steps."""
 
-    def work(self, steps: Iterator[None]) -> None:
+    def work(self, steps: Iterator[object]) -> None:
         """Do something step by step, in turns with everybody else."""
 
     def ask(self, home: int, request: dict[str, Any], answer: Callable[[bytes], None]) -> None:
@@ -102,6 +105,7 @@ class Workflow:
     def __init__(self, here: Here) -> None:
         self._here = here
         self.children: dict[tuple[str, int], Child] = {}
+        self._asked: dict[Asked, list[tuple[bool, Callable[[bool], None]]]] = {}  # by other homes; with who answers
         self.counts = {"revealed": 0, "deleted": 0}
 
     # ---- put
@@ -245,16 +249,32 @@ class Workflow:
 
     def asked(self, parents: list[Any], publisher: str, counts: bool, answer: Callable[[bool], None]) -> None:
         """Another home asks about parents here. counts: the child does, whatever these are. answer: gets whether it counts by these, once
-        what became of them is on the disk; nothing, if that fails.
+        what became of them is on the disk; nothing, if that fails. Who asks again before the answer gets it with the first.
         """
-        found = tuple((str(name), int(position)) for name, position in parents[:MOST])
-        self._here.work(self._judged(found, publisher, counts, answer))
+        asked = tuple((str(name), int(position)) for name, position in parents[:MOST]), publisher
+        waiting = self._asked.setdefault(asked, [])
+        waiting.append((counts, answer))
+        if len(waiting) == 1:
+            steps = self._judged(asked)
+            if next(steps, END) is not END:  # what is in memory is answered at once; the log is read in turns
+                self._here.work(steps)
 
-    def _judged(self, parents: tuple[Parent, ...], publisher: str, counts: bool, answer: Callable[[bool], None]) -> Iterator[None]:
-        by_these = counts or (yield from self._counts(parents, publisher))
+    def _judged(self, asked: Asked) -> Iterator[object]:
+        parents, publisher = asked
+        by_these = False
+        try:
+            by_these = any(counts for counts, _ in self._asked[asked]) or (yield from self._counts(parents, publisher))
+        finally:
+            waiting = self._asked.pop(asked)
+        by_these = by_these or any(counts for counts, _ in waiting)
         if by_these:
             self._settle(publisher, parents)
-        self._kept(parents if by_these else (), lambda kept: answer(by_these) if kept else None)
+
+        def kept(there: bool) -> None:
+            for _, answer in waiting if there else ():
+                answer(by_these)
+
+        self._kept(parents if by_these else (), kept)
 
     # ---- recovery
 

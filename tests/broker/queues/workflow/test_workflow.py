@@ -7,12 +7,15 @@ an outbound queue, and the credit approval takes those. Here the inbound queue i
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.queues.workflow import parents as judging
 from mqmesh.broker.queues.workflow.lineage import RIGHT, lineage, parents_in, parents_of
 from mqmesh.broker.queues.workflow.workflow import Child
 from mqmesh.mqtt.packets import Puback, Publish
@@ -257,3 +260,28 @@ async def test_children_that_wait_are_looked_at_some_at_a_time(tmp_path: Path) -
             assert len(begun) == min(64 * ticks, 1000)
         assert all(child.waiting for child in shell.workflow.children.values())
         shell.workflow.children.clear()
+
+
+async def test_who_asks_again_about_parents_waits_for_the_first_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home asks again when it has no answer in time. Questions that are looked up each time would never come to an end."""
+
+    def counts(queue: Queue, position: int, *_: object) -> Iterator[None]:
+        if position < 3:
+            yield  # it is read from the log
+
+    monkeypatch.setattr(judging, "counts", counts)
+    async with Site(queues=queues(tmp_path)) as site:
+        shell = site.broker.site.queues
+        assert shell is not None
+        begun: list[Iterator[object]] = []
+        answers: list[int] = []
+        shell.work = begun.append  # type: ignore[method-assign]
+        for number, position in enumerate((1, 1, 1, 2, 3)):
+            shell.workflow.asked([["inbound", position]], "customer", False, lambda counts, n=number: answers.append(n))  # type: ignore[misc]
+        assert answers == [4]
+        assert len(begun) == 2
+        for steps in begun:
+            assert not list(steps)
+        assert answers == [4, 0, 1, 2, 3]
+        shell.workflow.asked([["inbound", 1]], "customer", False, lambda counts: None)
+        assert len(begun) == 3
