@@ -70,9 +70,12 @@ class Overview:
             raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
         return self._queues.store.queues[name]
 
-    def list(self) -> list[dict[str, Any]]:
-        """All queues."""
-        return [self._row(self.queue(name)) for name in sorted(self._queues.settings.rules)]
+    def list(self, shown: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+        """All queues that are shown. They may be gone between two of them."""
+        rules = self._queues.settings.rules
+        for name in sorted(rules):
+            if name in rules and shown(name):
+                yield self._row(self.queue(name))
 
     def _row(self, queue: Queue) -> dict[str, Any]:
         return {

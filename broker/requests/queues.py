@@ -82,6 +82,7 @@ GET, TEMPORARY = "get", "temporary"
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 AWAY = (*WORKS, *ACTS, GET, *(do for do in LOOKS if do != "list"))  # what goes to the home of a queue elsewhere
 MOST_WORKED = 10_000  # messages of one request
+LISTED = 64  # queues in one step
 MOST_GOT = 1000  # messages that a member asks for at once
 RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join((*LOOKS, *DEEDS, *CHANGES, *ACTS, *WORKS, GET, TEMPORARY))
 NO_QUEUES = "this broker has no queues: its file has no table [queues]"
@@ -303,7 +304,8 @@ class QueueTopic:
                 return self.overview.get(session, asked["name"], _most_got(asked))
             if do in LOOKS:
                 if do == "list":
-                    return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
+                    rows = self.overview.list(lambda name: free or may(Role.VIEWER, name))
+                    return (yield from _while_there(connection, _listed(rows, send)))
                 return (yield from _while_there(connection, _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))))
             if _works(self.overview, asked, connection.client_id):
                 return (yield from self._work_or_act(self.overview, asked, connection.client_id, None))
@@ -541,6 +543,17 @@ def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> Walk:
         most = max(1, min(asked.get("most", MOST_READ), MOST_READ))
         return overview.kept.read(asked["name"], asked.get("from", 0), asked.get("since"), most)
     return (yield from overview.trace(asked["name"], asked["position"], payloads))
+
+
+def _listed(rows: Iterator[dict[str, Any]], send: Callable[[bytes], None]) -> Walk:
+    """Answer with rows, some in each step: there may be very many, so that a step makes their JSON too."""
+    found: list[str] = []
+    for row in rows:
+        found.append(json.dumps(row, separators=(",", ":")))
+        if len(found) % LISTED == 0:
+            yield
+    send(f'{{"queues":[{",".join(found)}]}}'.encode())
+    return {}
 
 
 def _while_there(connection: ClientConnection, walk: Walk) -> Walk:

@@ -15,6 +15,7 @@ from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.overview import MOST_SHOWN
 from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.requests.queues import LISTED
 from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import Client, Site
 from support.steps import ended, one_step_a_round
@@ -66,6 +67,20 @@ async def test_others_are_served_meanwhile(
         assert not operator.waiting()
         assert found.items() <= (await answer(operator)).items()
         site.broker.site.queues.store.queues["orders"].check()  # type: ignore[union-attr]
+
+
+async def test_a_list_of_very_many_queues_leaves_others_their_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"q{number:04}" for number in range(15 * LISTED)]
+    async with Site(queues=queues(tmp_path, **dict.fromkeys(names, Rules()))) as site:
+        operator, other = await asking(site, "operator"), await asking(site, "other")
+        one_step_a_round(site.broker.context.turns, monkeypatch)
+        send(operator, do="list")
+        send(other, do="show", name=names[1])
+        assert (await answer(other))["queue"]["name"] == names[1]
+        assert not operator.waiting()
+        site.broker.site.queues.end(names[-1])  # type: ignore[union-attr]
+        found = (await answer(operator))["queues"]
+        assert [one["name"] for one in found] == names[:-1]
 
 
 async def test_recovery_on_command_leaves_others_their_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
