@@ -19,7 +19,7 @@ class Batch:
 
     early: of its blocks, those that members were given before, with their places. dead: dead letters that are among its blocks.
     carry, pieces: what is written again with it. named: members that these name. chunk: what is copied from another log. claims: queues
-    that are in this log from now on.
+    that are in this log from now on. said: numbers of queues that it names, with their positions and subscribers.
     """
 
     __slots__ = (
@@ -37,6 +37,7 @@ class Batch:
         "new",
         "offset",
         "pieces",
+        "said",
         "segment",
         "size",
     )
@@ -58,6 +59,7 @@ class Batch:
         self.named: list[tuple[Queue, int]] = []
         self.chunk: Chunk | None = None
         self.claims: set[int] = set()
+        self.said: list[int] = []
 
     def give_back(self) -> None:
         """It is not on the disk: its blocks are gone, and what else it has waits in its queues for the next one."""

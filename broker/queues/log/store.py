@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -26,7 +25,7 @@ from ..core.blocks import NOBODY, Block, Place
 from ..core.queue import Queue
 from ..core.replay import replay, replay_carried, replay_subscriber
 from ..core.rules import Rules
-from ..core.stock import ENDS, ON, Dead, Move
+from ..core.stock import Dead, Move
 from . import segments
 from .batch import Batch
 from .bodies import Bodies
@@ -46,12 +45,12 @@ from .format import (
     frame,
     moves_record,
     name_record,
-    next_record,
     put_record,
     subscriber_record,
 )
 from .history import moves_of, read_history
 from .locations import LOG, segments_in
+from .naming import Naming
 from .needed import blocks_in, count_needed
 from .port import Away, Segments
 from .reading import Reader
@@ -65,7 +64,6 @@ MOST_QUEUES = 65_535
 LOOKS = 3  # at the history of a message, while segments go
 MOST_BURIED = 1024  # dead letters with one commit
 SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
-_MEMBER_OF = itemgetter(3)  # of a Move
 
 
 class LogStore:
@@ -102,7 +100,6 @@ class LogStore:
         self._segments: dict[int, Segment] = {}
         self.bodies = Bodies(self.where, self._segments)
         self._current: Segment | None = None
-        self._named: set[tuple[int, int]] = set()  # what the current segment names: queue, and member or 0
         self._commit = 1
         self._retry_new = False
         self._appended = 0  # bytes
@@ -114,6 +111,7 @@ class LogStore:
         self.may_go: Callable[[Segment, int], bool] = lambda segment, due: True
         self.held: Callable[[], bool] = lambda: True
         self.claims = Claims()
+        self._naming = Naming(self.queues, self.claims)
         self.chunk: Chunk | None = None
         self._end: End | None = None
 
@@ -175,6 +173,7 @@ class LogStore:
             self._read_queue(record.queue, f"queue-{record.queue}")
         if isinstance(record, Name):
             if not record.number:
+                self._naming.said[record.queue] = segment.number
                 self._read_queue(record.queue, record.text)
                 return
             queue = self._numbers[record.queue]
@@ -269,7 +268,7 @@ class LogStore:
     @property
     def new(self) -> bool:
         """Whether there is something to be written of no queue."""
-        return self._ends or self.chunk is not None or bool(self.claims.new)
+        return self._ends or self.chunk is not None or bool(self.claims.new) or bool(self._naming.left)
 
     def _touched(self) -> list[Queue]:
         """The queues that are written here now, and have something new."""
@@ -304,7 +303,7 @@ class LogStore:
             if not (queue.moves or queue.opened or queue.filled or queue.early or queue.changed or queue.number in self.claims.new):
                 continue
             blocks = queue.seal(now)
-            self._name(queue, blocks, batch.segment, head)
+            self._naming.name(queue, blocks, batch, head)
             for block in blocks:
                 assert block.payloads is not None
                 body = b"".join(block.payloads)
@@ -344,16 +343,15 @@ class LogStore:
         return batch
 
     def _begin(self) -> tuple[Batch, list[bytes]]:
-        """A batch, and what a segment that begins with it says first: all queues, their positions and subscribers."""
+        """A batch, and what it says of queues that its segment does not name yet."""
         current = self._current
         if current is not None and current.size < self._segment_bytes and not self._retry_new:
-            return Batch(current.number, current.size, False), []
-        batch = Batch(max(self._segments, default=0) + 1, HEADER.size, True)
-        self._named.clear()
+            batch = Batch(current.number, current.size, False)
+        else:
+            batch = Batch(max(self._segments, default=0) + 1, HEADER.size, True)
+            self._naming.begin(self.queues.values(), min(self._segments, default=batch.segment))
         head: list[bytes] = []
-        for queue in self.queues.values():
-            queue.forget_members(min(self._segments, default=batch.segment))
-            self._name(queue, (), batch.segment, head)
+        self._naming.name_some(batch, head)
         return batch, head
 
     def _take_in(self, batch: Batch, chunk: Chunk) -> None:
@@ -361,39 +359,14 @@ class LogStore:
         batch.chunk = chunk
         first: list[bytes] = []
         for one in chunk.arriving:
-            if (one.to, NOBODY) not in self._named:
-                self._named.add((one.to, NOBODY))
+            if (one.to, NOBODY) not in self._naming.named:
+                self._naming.named.add((one.to, NOBODY))
                 first += [name_record(one.to, NOBODY, one.queue.name), claim_record(one.to, one.epoch, False)]
                 first += [name_record(one.to, number, text) for (to, number), text in chunk.known.items() if to == one.to]
         chunk.behind = sum(map(len, batch.data))
         data = chunk.frame(self._commit + 1, first, batch.segment, batch.offset + chunk.behind)
         batch.data += data
         batch.size += sum(map(len, data))
-
-    def _name(self, queue: Queue, blocks: Iterable[Block], segment: int, head: list[bytes]) -> None:
-        """A segment says itself what its numbers stand for, before it uses them."""
-        number, members = queue.number, queue.members
-        used = set(map(_MEMBER_OF, queue.moves))
-        for block in blocks:
-            used.update([members[name].number for group in block.key.groups for name in group])
-        used.update([members[name].number for name, _ in queue.changed])
-        if (number, NOBODY) not in self._named:
-            self._named.add((number, NOBODY))
-            head.append(name_record(number, NOBODY, queue.name))
-            if self.claims.epoch(number):
-                head.append(claim_record(number, self.claims.epoch(number), True))
-            head.append(next_record(number, queue.next))
-            subscribers = [members[name].number for name in queue.subscribers]
-            self._name_members(queue, subscribers, segment, head)
-            head += [subscriber_record(number, members[name].number, ENDS if ends else ON) for name, ends in queue.subscribers.items()]
-        self._name_members(queue, used, segment, head)
-
-    def _name_members(self, queue: Queue, numbers: Iterable[int], segment: int, head: list[bytes]) -> None:
-        for one in numbers:
-            if (queue.number, one) not in self._named:
-                self._named.add((queue.number, one))
-                queue.named_in[one] = segment
-                head.append(name_record(queue.number, one, queue.names[one]))
 
     def _take_along(self, batch: Batch, head: list[bytes]) -> None:
         """Some of what is carried goes with a batch."""
@@ -404,7 +377,7 @@ class LogStore:
             return
         batch.carry = self.carry
         for piece in batch.pieces:
-            self._name(piece.queue, (), batch.segment, head)
+            self._naming.name(piece.queue, (), batch, head)
 
     def _bury(self, queue: Queue, dead: list[Dead], payloads: list[bytes], now: int) -> None:
         """Dead letters enter their queue, if there is one."""
@@ -426,7 +399,7 @@ class LogStore:
                 append(batch.segment, 0, [segments.header(batch.segment)])
             at = append(batch.segment, batch.offset, batch.data)
             if batch.carry is not None:
-                data, batch.named = batch.carry.frame(batch.pieces, End(batch.segment, at), self._commit + 1, self._named)
+                data, batch.named = batch.carry.frame(batch.pieces, End(batch.segment, at), self._commit + 1, self._naming.named)
                 end = append(batch.segment, at, data)
                 batch.carry.written += end - at
                 at = end
@@ -448,9 +421,10 @@ class LogStore:
         if batch.made is not None:  # the loop learns of it now: until here it was the writer's
             self._segments[batch.segment] = self._current = batch.made
             self._retry_new = False
-            self.trim_soon = self.trim_soon or self.eager
             if self.carry is not None:
                 self.carry.know(batch.made)
+        if self._naming.written(batch):
+            self.trim_soon = self.trim_soon or self.eager
         for queue in self._touched():
             self.bodies.resident, queue.freed = self.bodies.resident - queue.freed, 0
             queue.forget_parts()
@@ -484,7 +458,7 @@ class LogStore:
         assert batch.carry is not None
         source = self._segments[batch.carry.number]
         for queue, number in batch.named:
-            self._named.add((queue.number, number))
+            self._naming.named.add((queue.number, number))
             queue.named_in[number] = batch.segment
         for piece in batch.pieces:
             block = piece.block
@@ -512,7 +486,7 @@ class LogStore:
         for queue in self._touched():
             queue.give_up()
         batch.give_back()
-        self._named.clear()
+        self._naming.fail()
         self._retry_new = self._ends = True  # what is written next says whether there is room, even if nothing waits for it
         self.full = f"the {'store' if isinstance(error, Away) else 'disk'} of the queues takes nothing: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -536,13 +510,14 @@ class LogStore:
     def trimming(self, now: int, before: int = 1 << 62) -> Iterator[None]:
         """Delete the oldest segments whose messages are at an end, and whose retention is over; a piece of work at a time.
 
-        If little is needed of the oldest one, or of all together, what is needed of it is written again: then it can go too. The last
-        segment stays, as it knows all positions, and so do `before` and later ones. What is put meanwhile is in the last one or in a
+        If little is needed of the oldest one, or of all together, what is needed of it is written again: then it can go too. Those
+        that know all positions stay (`Naming.whole`), and so do `before` and later ones. What is put meanwhile is in the last one or in a
         later one; what is revealed again is looked for.
         """
         if self.carry is not None or self._burying or self.moving:
             return
         self.trim_soon = False
+        before = min(before, self._naming.whole())
         eligible = [one for one in sorted(self._segments)[:-1] if one < before and self._segments[one] is not self._current]
         kept = [(queue, block) for queue in self.queues.values() for block in queue.kept.values()]
         yield from count_needed(self._segments, self.queues, now)
@@ -621,13 +596,14 @@ class LogStore:
         """A queue is written here again."""
         self.queues[queue.name] = queue
         queue.touch()
+        self._naming.come_back(queue)
 
     def adopt(self, queue: Queue, number: int, epoch: int, begin: int) -> None:
         """A queue is in this log from the next commit on. All of it is copied since the segment `begin`, or it is empty."""
         for segment in [one for one in self._segments if one < begin]:
             self._segments[segment].forget(number)
         self.claims.make(number, epoch, begin)
-        self._named.discard((number, NOBODY))
+        self._naming.named.discard((number, NOBODY))
         queue.number = number
         queue.named_in = dict.fromkeys(queue.named_in, max(self._segments, default=0))
         self._add(queue)
@@ -640,7 +616,7 @@ class LogStore:
         if queue is not None:
             self.touched.pop(queue, None)
         self.claims.drop(number)
-        self._named = {one for one in self._named if one[0] != number}
+        self._naming.forget(number)
         for segment in self._segments:
             self._segments[segment].forget(number)
 
