@@ -87,8 +87,8 @@ class Gate:
 
 class Committer:
     """Writes what a store gathers. call: runs a function in the loop, from any thread. now: milliseconds since 1970. done: called after
-    each commit in the loop; with an error, if it has failed. noted: called with each batch that is on the disk. send: writes what
-    connections were given.
+    each commit in the loop; with an error, if it has failed and the one before had not failed so. noted: called with each batch that is
+    on the disk. send: writes what connections were given.
     """
 
     def __init__(self, store: LogStore, call: Callable[..., Any], now: Callable[[], int], done: Callable[[OSError | None], None]) -> None:
@@ -103,7 +103,8 @@ class Committer:
         self._now = now
         self._done = done
         self._busy: tuple[Batch, Gate, Gate] | None = None
-        self._closed = self._abandoned = self._failed = False
+        self._closed = self._abandoned = False
+        self._failed = ""  # how the last commit has failed, until the store takes messages again
         self._looking = False
         self._awaited = 0  # bytes that are there while more is awaited; 0: it is not
         self._await_until = 0
@@ -225,25 +226,27 @@ class Committer:
             self.error = None
             self.store.applied(batch, self._now())
             self._busy = None
-            self._say_recovered()
+            self.say_recovered()
             gate.let_go()
             early.let_go()
             self.noted(batch)
         else:
             self._busy = None
-            self._failed = True
+            said, self._failed = self._failed, repr(error)
             self.wait(error)
             self.store.failed(batch, error)
             self.early.waiting[:0] = early.waiting
             since, self.gate = self.gate, Gate()
             gate.let_go(self.store.full)
             since.let_go(self.store.full)
+            if said == self._failed:  # the tries, one a second, tell nothing new
+                error = None
         self._done(error)
 
-    def _say_recovered(self) -> None:
-        """A commit has succeeded: say so, if the last one had failed."""
-        if self._failed:
-            self._failed = False
+    def say_recovered(self) -> None:
+        """Say that the store takes messages again, if it did not. A commit of states alone does not show that: it needs no room."""
+        if self._failed and self.store.full is None:
+            self._failed = ""
             names = sorted(self.store.queues)
             shown = ",".join(map(quoted, names[:NAMED])) + (f",and {len(names) - NAMED} more" if len(names) > NAMED else "")
             log.warning("event=queues-recovered queues=%s text=their store is written again", shown or "-")

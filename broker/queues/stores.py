@@ -322,6 +322,8 @@ class Stores:
         """Called every now and then."""
         for store in self.here.values():
             store.look_for_room()
+        for committer in self.committers:
+            committer.say_recovered()
         if self._moves:
             self._moves[0].tick()
             if len(self._moves) > 1 and self._moves[0].state is State.WAITS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,54 @@ async def test_a_store_that_takes_nothing_does_not_hold_the_others(
         await site.until(lambda: store.full is None)  # although nothing is left to be written
         assert "event=queues-recovered queues=there text=their store is written again" in caplog.messages
         await put(shop, "there", b"4")
+
+
+async def test_a_full_store_says_that_it_takes_messages_again_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with broker(tmp_path, orders=Rules()) as site:
+        shop, worker = await site.client("shop"), await site.client("a")
+        await put(shop, "orders", b"1")
+        await worker.subscribe("$queue/orders", qos=1)
+        (given,) = await worker.messages(1, acknowledge=False)
+        queues = site.broker.site.queues
+        assert queues is not None
+        store, commits = queues.store.here["log"], queues.store.committers[0]
+        said = "event=queues-recovered queues=orders text=their store is written again"
+        monkeypatch.setattr(store.where, "set_aside", lambda: False)  # there is no room but what was set aside for states
+
+        def full(batch: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "write", full)
+            assert await shop.publish("$queue/orders", b"2", qos=1) == 0x97
+            await site.later(5.0)
+            assert await shop.publish("$queue/orders", b"2", qos=1) == 0x97
+        assert len([line for line in caplog.messages if "event=queues-failed" in line]) == 1, "said once, and not at each try"
+        before = commits.commits
+        worker.send(Puback(given.packet_id))
+        await site.later(2.0)
+        await site.until(lambda: commits.commits > before and not store.dirty)
+        await site.later(2.0)
+        assert await shop.publish("$queue/orders", b"3", qos=1) == 0x97
+        assert said not in caplog.messages, "publishers are refused"
+        monkeypatch.undo()
+        await site.until(lambda: store.full is None)
+        await put(shop, "orders", b"4")
+        await site.until(lambda: said in caplog.messages)
+
+
+async def test_files_that_are_deleted_under_the_broker_confirm_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with broker(tmp_path, orders=Rules()) as site:
+        shop = await site.client("shop")
+        await put(shop, "orders", b"1")
+        queues = site.broker.site.queues
+        assert queues is not None
+        shutil.rmtree(queues.settings.folder)
+        for _ in range(2):
+            assert await shop.publish("$queue/orders", b"2", qos=1) == 0x97
+        assert any("event=queues-failed" in line and "deleted or replaced under the running broker" in line for line in caplog.messages)
 
 
 @pytest.mark.service
