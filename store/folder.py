@@ -15,6 +15,7 @@ from .base import Kind, StoreError
 
 LOCK_WAIT = 10.0  # seconds: a broker that was killed may still be ending
 MARK = ".salvage"  # behind a file's name while it is salvaged: the time, by which what is set aside is named
+GONE = "was deleted or replaced under the running broker: move it back as it was, or stop the broker and restore a copy"
 LITTLE = 1 << 20  # a file system with less than this free counts as full when a write fails for no better reason
 
 
@@ -53,6 +54,24 @@ class FolderLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def identity(file: Path) -> tuple[int, int]:
+    """What tells a file from another one of its name: device and number."""
+    found = file.stat()
+    return found.st_dev, found.st_ino
+
+
+def refuse_gone(file: Path, known: tuple[int, int], store: str) -> None:
+    """Raises StoreError if a file is not that of this identity any more: nobody finds again what is written into a deleted one."""
+    try:
+        if identity(file) == known:
+            return
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError:  # nobody can tell
+        return
+    raise StoreError(Kind.OTHER, store, GONE)
 
 
 def in_use(folder: Path) -> bool:

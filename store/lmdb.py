@@ -45,7 +45,7 @@ from lmdb.verify import VerifyError, verify
 from ..base.process.disk import reserve
 from ..base.process.files import sync_folder
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
-from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, refuse_half_salvaged, space_of
+from .folder import FolderLock, full, identity, make_folder, os_error, out_of_space, read_only, refuse_gone, refuse_half_salvaged, space_of
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 MAP_SIZE = 64 << 30  # address space reserved for the file, not disk; it grows as needed up to this
@@ -85,6 +85,7 @@ class LmdbStore:
         self._sync = sync
         self._map_size = map_size
         self._folder_lock = FolderLock(folder)
+        self._identity = (0, 0)
         self._lock = Lock()  # held by queries, and to change `_environment`
         self._environment: lmdb.Environment | None = None
         self._databases: dict[str, lmdb._Database] = {}
@@ -98,6 +99,7 @@ class LmdbStore:
         self._folder_lock.acquire(self.name)
         try:
             self._guarded(self._prepare)
+            self._identity = identity(self._folder / "data.mdb")
         except BaseException:
             self.close()
             raise
@@ -134,6 +136,7 @@ class LmdbStore:
     def commit(self, batch: Batch) -> None:
         """Apply a batch in one transaction."""
         added: dict[str, int] = {}
+        refuse_gone(self._folder / "data.mdb", self._identity, self.name)
         try:
             self._guarded(lambda: self._apply(batch, added))
         except BaseException as error:

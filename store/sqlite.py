@@ -36,11 +36,13 @@ from .checksums import delivery_checksum, recipient_checksum, run_checksum, valu
 from .folder import (
     FolderLock,
     full,
+    identity,
     is_read_only,
     make_folder,
     make_private,
     out_of_space,
     read_only,
+    refuse_gone,
     refuse_half_salvaged,
     space_of,
 )
@@ -92,6 +94,7 @@ class SqliteStore:
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
         self._reading_lock = Lock()
+        self._identity = (0, 0)
         self._counted = True  # whether the file may have counts
 
     def open(self) -> None:
@@ -103,6 +106,7 @@ class SqliteStore:
             make_private(self._path)  # SQLite gives its other files the mode of this one
             self._writing = self._prepare()
             self._reading = self._connect()
+            self._identity = identity(self._path)
         except BaseException as error:
             self.close()
             if isinstance(error, _ERRORS):
@@ -141,6 +145,7 @@ class SqliteStore:
         connection = self._writing
         if connection is None:
             raise StoreError(Kind.OTHER, self.name, "is not open")
+        refuse_gone(self._path, self._identity, self.name)
         try:
             connection.execute("BEGIN IMMEDIATE")
             _apply(connection, batch)

@@ -277,3 +277,23 @@ def test_what_is_stored_is_for_its_owner_alone(tmp_path: Path, kind: str) -> Non
         assert folder.stat().st_mode & 0o777 == 0o700
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("kind", [*EMBEDDED, pytest.param("process", marks=pytest.mark.process)])
+def test_a_folder_that_is_moved_or_deleted_under_the_broker_takes_nothing(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    store = opened(address_in(folder, kind), kind)
+    store.commit(batch(run(1), delivery("porto", 1, 1)))
+    folder.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="was deleted or replaced under the running broker: move it back"):
+            store.commit(batch(run(2), delivery("porto", 2, 2)))
+        folder.mkdir(exist_ok=True)  # an empty one in its place is none
+    folder.rmdir()
+    (tmp_path / "elsewhere").rename(folder)
+    store.commit(batch(run(2), delivery("porto", 2, 2)))
+    shutil.rmtree(folder)
+    with pytest.raises(StoreError, match="stop the broker and restore a copy"):
+        store.commit(batch(run(3), delivery("porto", 3, 3)))
+    store.close()

@@ -12,12 +12,14 @@ What it does not know: what is in a segment.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from .....base.process.disk import reserve, reserve_ahead, sync_data
 from .....base.process.files import sync_folder
+from .....store.folder import GONE
 
 SUFFIX = ".queue"
 RESERVE_BYTES = 4 << 20
@@ -93,9 +95,12 @@ class FileSegments:
         self._reserved.clear()
 
     def commit(self) -> None:
-        """Bring each file that was written to the disk."""
-        for number in self._written if self._sync else ():
-            sync_data(self._files[number])
+        """Bring each file that was written to the disk. One that was deleted meanwhile would be found by nobody."""
+        for number in self._written:
+            if not os.fstat(self._files[number]).st_nlink:
+                raise OSError(errno.ESTALE, f"{self._path(number)}: {GONE}")
+            if self._sync:
+                sync_data(self._files[number])
         self._written.clear()
 
     def undo(self, number: int, offset: int) -> None:
