@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
 LOOK = 2.0  # seconds between two looks for sessions of metabrokers that are gone
 LEAVING = 2.0  # seconds for connections to be left
-AT_ONCE = 32  # remotes that are lost whose sessions are told in one turn of the loop
+AT_ONCE = 32  # remotes that are lost whose sessions are told in one turn of the loop, or that are left in one
 FAULT_PAUSE = 5.0  # seconds after a fault of a connector
 UNHEARD = "other metabrokers beside this broker are not noticed: let this client publish and subscribe there, or run one"
 NAMES = "give each a --id of its own"
@@ -216,8 +216,10 @@ class Server:
             for remote in self.remotes.values():
                 remote.forget = self._store is None
             tasks = [*self._tasks.values(), *self._others]
-            for task in tasks:
+            for number, task in enumerate(tasks):
                 task.cancel()
+                if number % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)  # they leave, and then everybody else has a turn
             if tasks:
                 await asyncio.wait(tasks, timeout=LEAVING)
         finally:
@@ -590,8 +592,7 @@ class Server:
 
     async def _fetch(self, action: ReadPage) -> None:
         assert self._store is not None
-        rows = await self._store.read(action)
-        self.core.on_fetched(action.session, action.token, action.last, rows)
+        self.core.on_fetched(action.session, action.token, action.last, await self._store.read(action))
         self._carry_out()
 
     def _respond(self, publish: Publish, token: int, now: float) -> bool:
@@ -664,8 +665,7 @@ class Server:
     def _close(self, number: int) -> None:
         self.remotes.pop(number, None)
         self.batch_path.forget(number)
-        task = self._tasks.pop(number, None)
-        if task is not None:
+        if (task := self._tasks.pop(number, None)) is not None:
             self._keep(task)
             task.cancel()
 

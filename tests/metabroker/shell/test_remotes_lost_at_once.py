@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -29,5 +30,31 @@ def test_remotes_that_are_lost_at_once_are_taken_in_turns() -> None:
             counts.append(len(failed))
         assert counts == [1 + AT_ONCE, 1 + 2 * AT_ONCE, 3 * AT_ONCE]
         assert failed[1] == (0, Code.REMOTE_REFUSED_CREDENTIALS, "lost")
+
+    asyncio.run(story())
+
+
+def test_thousands_of_remotes_are_left_in_turns() -> None:
+    async def story() -> None:
+        server: Any = object.__new__(Server)
+        server._store, server._services, server._others = None, mock.Mock(), set()
+        left, counts = [0], []
+
+        async def stay() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left[0] += 1
+
+        server.remotes = {number: mock.Mock() for number in range(3 * AT_ONCE + 5)}
+        server._tasks = {number: asyncio.create_task(stay()) for number in server.remotes}
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(server._end())
+        while not ending.done():
+            await asyncio.sleep(0)
+            counts.append(left[0])
+        assert counts[-1] == len(server.remotes)
+        assert max(after - before for before, after in pairwise([0, *counts])) == AT_ONCE
+        assert all(one.forget for one in server.remotes.values())
 
     asyncio.run(story())
