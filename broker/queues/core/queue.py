@@ -172,7 +172,7 @@ class Queue(Stock):
     @property
     def full(self) -> bool:
         """Whether it has room for nothing more."""
-        return not self.room([b""])
+        return bool(self.rules.messages or self.rules.bytes) and not self.room([b""])
 
     @property
     def contents(self) -> tuple[int, int]:
