@@ -74,6 +74,9 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
         super().connection_lost(exc)
+        self.cycle = None  # type: ignore[assignment]  # it and the log know this connection: what holds no cycle is freed at once
+        if isinstance(self.logger, _Log):
+            self.logger = self.logger.logger
 
     def _make_room(self) -> None:
         """At the bound, close the oldest waiting connection of the address that has most of them."""

@@ -25,6 +25,7 @@ log = logging.getLogger("mqmesh.broker")
 CHUNK = 256 * 2**10  # bytes that are handed over at once, as from a socket, unless one piece is larger
 BYTES, ROUNDS = 2**20, 64  # of one call of `pump`
 HIGH, LOW = 64 * 2**10, 16 * 2**10  # bytes: asyncio's own
+NOBODY = asyncio.Protocol()  # stands for one that was told that its connection is lost
 
 
 class InProcessPair:
@@ -117,12 +118,13 @@ class InProcessPair:
 
     def raised(self, end: InProcessEnd, error: Exception) -> None:
         """End both connections after an exception of a protocol: what it did with the bytes is unknown."""
+        name = type(end.protocol).__name__
         end.lose(error)
         end.peer.lose(None)
         if end is self.other:
             self._failed(error)
         else:
-            log.error("event=internal-error end=%s", type(end.protocol).__name__, exc_info=error)
+            log.error("event=internal-error end=%s", name, exc_info=error)
 
 
 class InProcessEnd(asyncio.Transport):
@@ -200,6 +202,7 @@ class InProcessEnd(asyncio.Transport):
         if not self._lost:
             self._lost = True
             self._pair._loop.call_soon(self.protocol.connection_lost, error)
+            self.protocol = NOBODY  # the ends know each other, so what they hold would be freed late
 
     # The interface of asyncio.Transport
 

@@ -195,7 +195,10 @@ class Desk:
             self._make_room()
             task = account.lines[selector] = asyncio.create_task(self._connect(login, address), name="interchange-login")
             task.add_done_callback(lambda done: self._forget(login, account, selector, done))
-        line = await asyncio.shield(task)
+        try:
+            line = await asyncio.shield(task)
+        finally:
+            del task  # its error would hold this frame, and the frame the error
         line.used = self._loop.time()
         return account, line
 

@@ -62,9 +62,11 @@ class Line(asyncio.Protocol):
         self._pings = pings
         self._client = client
         self._framer = Framer(LARGEST)
-        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._ready: asyncio.Future[None] | None = self._loop.create_future()  # None: nobody waits for it any more
+        self._is_in = False
         self._serial = 0
-        self._free: deque[int] = deque(range(1, 65_536))
+        self._fresh = 1  # the next packet identifier that was not used yet
+        self._free: deque[int] = deque()  # those that were
         self._answers: dict[bytes, asyncio.Future[Any]] = {}  # by Correlation Data
         self._posts: dict[int, bytes] = {}  # packet identifier -> its Correlation Data
         self._subscribed: dict[int, asyncio.Future[Suback]] = {}
@@ -76,7 +78,7 @@ class Line(asyncio.Protocol):
         self._silent = False  # since the last ping
         self.largest = LARGEST  # bytes of a packet that the broker takes
         self.used = self._loop.time()
-        self.ended: Callable[[], None] = lambda: None
+        self.ended: Callable[[], None] = _nothing
         self.closed = False
 
     # What the loop calls
@@ -101,15 +103,19 @@ class Line(asyncio.Protocol):
     # Life
 
     async def up(self) -> None:
-        """Wait until the broker has let us in. Raises Denied, Lost."""
-        await self._within(self._ready)
+        """Wait until the broker has let us in. To be called once. Raises Denied, Lost."""
+        assert self._ready is not None
+        try:
+            await self._within(self._ready)
+        finally:
+            self._ready = None  # its error knows who has raised it, and so this connection
         refused = await self._subscribe([ANSWER, QUEUES_ANSWER], "")
         if max(refused.reasons) >= 0x80:
             raise Denied(f"no subscription to {ANSWER}: {_why(refused.properties)}")
 
     def close(self) -> None:
         """Leave: what is not settled is the broker's again."""
-        if not self.closed and self._ready.done() and self._ready.exception() is None:
+        if not self.closed and self._is_in:
             self._send(Disconnect())
         self._fail(Lost("closed"))
 
@@ -121,13 +127,15 @@ class Line(asyncio.Protocol):
         if self._ping is not None:
             self._ping.cancel()
         for one in (self._ready, *self._answers.values(), *self._subscribed.values()):
-            if not one.done():
+            if one is not None and not one.done():
                 one.set_exception(error)
                 one.exception()  # nobody may be waiting
+        self._subscribed.clear()
         for alert in self._alerts.values():
             alert.set()
         self._transport.close()
-        self.ended()
+        ended, self.ended = self.ended, _nothing  # which knows this connection
+        ended()
 
     async def _within(self, one: asyncio.Future[Any]) -> Any:
         try:
@@ -135,6 +143,8 @@ class Line(asyncio.Protocol):
                 return await one
         except TimeoutError:
             raise Lost(f"the broker has not answered within {PATIENCE:g} s") from None
+        finally:
+            del one  # its error would hold this frame, and the frame the error
 
     def _send(self, packet: Packet) -> None:
         self._transport.write(encode(packet, 5))
@@ -174,7 +184,8 @@ class Line(asyncio.Protocol):
         self._room = asyncio.Semaphore(min(65_000, packet.properties.get(Property.RECEIVE_MAXIMUM, 65_535)))
         if self._pings:
             self._ping = self._loop.call_later(PING, self._beat)
-        if not self._ready.done():
+        self._is_in = True
+        if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
 
     def _published(self, packet: Publish) -> None:
@@ -223,7 +234,7 @@ class Line(asyncio.Protocol):
         await self._room.acquire()
         if self.closed:
             raise Lost("the connection to the broker is lost")
-        packet.packet_id = self._free.popleft()
+        packet.packet_id = self._identifier()
         try:
             data = encode(packet, 5)
         except UsageError as error:
@@ -239,15 +250,23 @@ class Line(asyncio.Protocol):
             answer: dict[str, Any] = await self._within(waiting)
         finally:
             self._answers.pop(correlation, None)
+            del waiting
         return answer
+
+    def _identifier(self) -> int:
+        """One that is free: `_room` sees to it that there is one."""
+        if self._free:
+            return self._free.popleft()
+        self._fresh += 1
+        return self._fresh - 1
 
     def _unused(self, packet_id: int) -> None:
         self._free.append(packet_id)
         self._room.release()
 
     async def _subscribe(self, filters: list[str], selector: str) -> Suback:
-        packet_id = self._free.popleft()
-        waiting = self._subscribed[packet_id] = self._loop.create_future()
+        packet_id = self._identifier()
+        self._subscribed[packet_id] = self._loop.create_future()
         properties: Properties = {Property.USER_PROPERTY: [(SELECTOR, selector)]} if selector else {}
         try:
             self._send(Subscribe(packet_id, [Subscription(one, 1) for one in filters], properties))
@@ -255,7 +274,7 @@ class Line(asyncio.Protocol):
             del self._subscribed[packet_id]
             self._free.append(packet_id)
             raise Refusal(Code.NOT_WELL_FORMED, f"MQTT cannot carry this: {error}", "give text without control characters") from None
-        found: Suback = await self._within(waiting)
+        found: Suback = await self._within(self._subscribed[packet_id])
         return found
 
     # Inboxes
@@ -304,6 +323,10 @@ class Line(asyncio.Protocol):
         self.used = self._loop.time()
         if not self.closed:
             self._send(Puback(packet_id, Reason.SUCCESS if done else Reason.UNSPECIFIED_ERROR))
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _why(properties: Properties) -> str:

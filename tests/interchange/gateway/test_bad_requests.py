@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
-from mqmesh.interchange.gateway.desk import Desk
-from mqmesh.interchange.gateway.line import Denied, Line, Login
+from mqmesh.base.http.guard import GuardedProtocol
+from mqmesh.interchange.gateway import line
+from mqmesh.interchange.gateway.desk import Desk, open_line
+from mqmesh.interchange.gateway.line import Denied, Line, Login, Lost
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.packets import Connack
+from mqmesh.mqtt.reasons import Reason
+from support.broker_site import until
 from support.interchange_http import Web
 from support.interchange_site import InterchangeSite
 
@@ -215,3 +223,52 @@ async def test_a_login_that_is_refused_while_the_next_one_comes_is_forgotten_alo
     await asyncio.sleep(0)
     desk.close()
     assert (made, errors) == (["first", "second"], [])
+
+
+async def test_a_login_that_the_broker_does_not_answer_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after several wrong passwords, whose answers are held back."""
+    monkeypatch.setattr(line, "PATIENCE", 0.0)
+    transport = mock.Mock()
+
+    async def connect(login: Login, address: str) -> Line:
+        made = Line(login, pings=False)
+        made.connection_made(transport)
+        return await open_line(made)
+
+    desk = Desk(connect, lambda: 0)
+    with pytest.raises(Lost, match="has not answered"):
+        await desk.enter(Login("shop", b"secret"), "")
+    transport.close.assert_called_once_with()
+    desk.close()
+
+
+async def test_connections_that_have_ended_hold_no_cycles(tmp_path: Path) -> None:
+    """Cycles stay where the broker sets old objects apart: of logins, good and bad, of requests that were refused, and of a scrape."""
+
+    def alive() -> int:
+        return sum(isinstance(one, Line | GuardedProtocol) for one in gc.get_objects())
+
+    async with sited(tmp_path) as (site, web):
+        assert site.inside.faces is not None
+        desk = site.inside.faces._desk
+        gc.collect()
+        before = alive()
+        gc.disable()
+        try:
+            assert (await web.ask("POST", "/v1/messages", b"{}")).status == 403
+            assert (await web.ask("POST", "/v1/query", b"x")).status == 400
+            for login in list(desk._accounts):
+                desk._drop(login)
+
+            async def refuse(login: Login, address: str) -> Line:
+                made = Line(login, pings=False)
+                made.connection_made(mock.Mock())
+                made.data_received(encode(Connack(False, Reason.BAD_USER_NAME_OR_PASSWORD), 5))
+                return await open_line(made)
+
+            desk._connect, connect = refuse, desk._connect
+            assert (await web.ask("POST", "/v1/messages", b"{}")).status == 401
+            desk._connect = connect
+            await until(lambda: alive() == before)
+        finally:
+            gc.enable()
