@@ -248,7 +248,12 @@ class Service:
                 log.warning("service=%s call=%s text=%s", self.name, got.call, error)
                 context.recover()  # it is given again
                 continue
-            message.acknowledge()
+            try:
+                message.acknowledge()
+            except IllegalStateError:
+                break
+            except JMSError as error:  # its connection was lost meanwhile: it is given again, maybe to another instance
+                log.warning("service=%s call=%s text=%s", self.name, got.call, error)
         context.close()
 
     def _work(self, context: Context, got: Delivered, handler: Callable[[Delivered], Answer]) -> None:

@@ -7,9 +7,11 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from queue import Queue
+from threading import current_thread
 
 import pytest
-from mqmesh.client import AsyncService, CancelledError, ConnectionFactory, Delivered, ExpiredError, Service, ServiceError
+from mqmesh.client import AsyncService, CancelledError, ConnectionFactory, Delivered, ExpiredError, JMSError, Service, ServiceError
+from mqmesh.client.message.messages import Message
 from support.interchange_site import InterchangeSite
 
 
@@ -123,3 +125,25 @@ async def test_several_responses(tmp_path: Path) -> None:
             await bank.serve(later_prices)
             asked = await asyncio.to_thread(shop.service.ask, "bank/prices", "rye")
             assert [one.text for one in await asyncio.to_thread(asked.responses, 30)] == ["rye 0", "rye 1", "rye 2"]
+
+
+async def test_a_service_serves_on_when_a_request_cannot_be_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection broke while it worked: the request was given to others, and the next ones are its own."""
+    acknowledge, errors = Message.acknowledge, [JMSError("the connection is lost", "connection_lost")]
+
+    def lost_once(message: Message) -> None:
+        if errors and current_thread().name == "service bank/credit":
+            raise errors.pop()
+        acknowledge(message)
+
+    def scene() -> None:
+        with Service("bank/credit", made) as bank, Service("shop/orders", made) as shop:
+            bank.serve(lambda request: request.text.upper())
+            for text in ("first", "second"):
+                assert shop.request("bank/credit", text).text == text.upper()
+
+    monkeypatch.setattr(Message, "acknowledge", lost_once)
+    async with InterchangeSite(tmp_path) as site:
+        made = factory(site)
+        await asyncio.to_thread(scene)
+    assert not errors
