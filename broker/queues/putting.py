@@ -114,7 +114,7 @@ def _read(properties: PublishProperties) -> How:
     how = How(_travelling(properties))
     for name, value in properties.user_properties:
         if name in PRIORITIES:
-            if not (value.isascii() and value.isdigit() and int(value) <= HIGHEST):
+            if not (value.isascii() and value.isdigit() and len(value) < 5 and int(value) <= HIGHEST):
                 raise ValueError(f"{name}: give a number from 0 to {HIGHEST}")
             how = how._replace(priority=int(value))
         elif name in GROUPS or name == HANDLE:
