@@ -21,6 +21,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+import h11
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -66,6 +67,16 @@ class GuardedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._look()
+
+    def send_400_response(self, msg: str) -> None:
+        """What comes is no HTTP. If it is in the body of a request, the face's own answer must not follow: one request has one answer."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # the answer has begun, or is given
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
