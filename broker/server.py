@@ -529,7 +529,8 @@ class Broker:
         if self.journal is not None:
             journal, self.journal = self.journal, None
             node = self.site.mesh.node if self.site.mesh is not None else None
-            await asyncio.to_thread(journal.stop, list(self.site.connections), node)
+            journal.finish(list(self.site.connections), node)
+            await asyncio.to_thread(journal.stop)
 
     def _tick(self) -> None:
         try:

@@ -112,9 +112,12 @@ class Journal:
         if counts:
             self.writer.counts.append((minute, counts))
 
-    def stop(self, connections: Iterable[Any], node: Any) -> None:
-        """Write all that was noted."""
+    def finish(self, connections: Iterable[Any], node: Any) -> None:
+        """Hand over the last counters. In the loop, which may be at those of the minute before."""
         self._hand_over(connections, node)
         self.recorder.tally.finish()
+
+    def stop(self) -> None:
+        """Write all that was noted; may be called in a thread."""
         self.writer.stop()
         self._context.journal = None

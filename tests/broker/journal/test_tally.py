@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.broker.journal import tally
 from mqmesh.broker.journal.kinds import Kind
+from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.journal.tally import ONE, PORTION, Key, Tally
+from support.broker_site import Site
 
 Minute = dict[Key, int]
 
@@ -100,3 +104,17 @@ def test_no_step_counts_more_than_a_portion(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(seen) == 30 * PORTION
     assert max(seen) <= PORTION
     assert len(minutes) == 1
+
+
+async def test_the_last_counters_are_made_in_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the minute before may still have turns there: a thread met them, and the broker ended with an error."""
+    begin, threads = Tally.take, []
+
+    def take(tally: Tally, then: Callable[[dict[Key, int]], None]) -> None:
+        threads.append(threading.current_thread())
+        begin(tally, then)
+
+    monkeypatch.setattr(Tally, "take", take)
+    async with Site(journal=JournalSettings(str(tmp_path / "journal"))) as site:
+        assert await (await site.client("gauge")).publish("t", b"x", 1) == 0x10
+    assert threads == [threading.current_thread()]
