@@ -22,6 +22,7 @@ from ..base.process.collector import Collector
 from ..base.process.descriptors import raise_file_limit
 from ..base.process.memory import keep_freed_memory
 from ..base.process.service_manager import READY, STOPPING, tell
+from ..base.queues import TEMPORARY
 from ..base.settings import ConfigError
 from ..mesh.topology.listeners import LINKS, serves_of
 from ..store import Kind, StoreError
@@ -298,7 +299,7 @@ def _differing_queues(old: QueueSettings | None, new: QueueSettings | None) -> l
     before = {name: replace(rules, store="") for name, rules in old.rules.items() if name not in old.declared and name not in old.shared}
     now = {name: replace(rules, store="") for name, rules in new.rules.items() if name not in new.shared}
     differing = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
-    return [f"queues.{name}" for name in differing if not name.startswith(INBOX)]
+    return [f"queues.{name}" for name in differing if not name.startswith((INBOX, TEMPORARY))]
 
 
 def say_started(broker: Broker) -> None:

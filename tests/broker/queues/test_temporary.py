@@ -11,9 +11,10 @@ import pytest
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth import rules as rules_of_access
 from mqmesh.broker.auth.settings import AccessSettings
-from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.config import MeshSettings, PeerSettings, parse
 from mqmesh.broker.journal.recorder import Recorder
 from mqmesh.broker.journal.settings import JournalSettings
+from mqmesh.broker.program import reload_files
 from mqmesh.broker.queues.declared import temporary
 from mqmesh.broker.queues.log.places.memory import MEMORY, MemorySegments
 from mqmesh.broker.queues.settings import QueueSettings
@@ -320,3 +321,11 @@ async def test_the_journal_has_what_was_in_it_at_its_end(tmp_path: Path, monkeyp
             assert (await ask(asks, do="delete", name=name))["deleted"]
         await until(lambda: name not in queues.store.queues)
     assert noted == [(name, 1, False), (name, 0, True)]
+
+
+async def test_a_file_that_is_read_again_says_nothing_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with Site(queues=settings(tmp_path)) as site:
+        await maker(site)
+        reload_files(site.broker, lambda: parse({"data": str(tmp_path), "queues": {}}))
+        assert "event=not-reloaded" in caplog.text
+        assert "temporary/" not in caplog.text
