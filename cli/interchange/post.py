@@ -111,7 +111,10 @@ def _post(client: Any, table: dict[str, Any], expires: int | None, wait: float |
         for _ in range(ends):
             message = client.next(wait)
             if message is None:
-                return _failed(client) if client.failure else TIMED_OUT
+                if client.failure:
+                    return _failed(client)
+                note(f"interchange post: no end within {wait:g} s: it will come to the inbox of {table['sender']}")
+                return TIMED_OUT
             print(json.dumps(message, ensure_ascii=False), flush=True)
             client.acknowledge()
             status = FAILED if message.get("kind") == "error" else status

@@ -67,6 +67,12 @@ def test_wait_prints_the_end_of_each_recipient(address: str) -> None:
     assert (error["kind"], error["code"], error["reason"], error["sender"]) == ("error", "too-much", "100 is too much", "map/ids")
 
 
+def test_a_wait_that_is_over_says_where_the_end_comes(address: str) -> None:
+    status, (told,), text = said(address, "post", *SHOP, "--to", "bank/other", "-m", "1", "--wait", "0.1")
+    assert (status, text) == (27, "mqmesh: interchange post: no end within 0.1 s: it will come to the inbox of shop/orders\n")
+    assert said(address, "poll", "bank/other")[1][0]["call"] == told["call"]
+
+
 def test_a_file_is_posted_and_options_count_more(address: str, tmp_path: Path) -> None:
     file = tmp_path / "message.toml"
     file.write_text('kind = "notification"\nsender = "shop/orders"\nrecipients = ["bank/credit"]\nbody = {amount = 5}\n')
