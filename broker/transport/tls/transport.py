@@ -108,8 +108,9 @@ class TlsTransport(Layer, asyncio.BufferedProtocol):
         self._stop_timer()
         self._closing = self._lost = True
         self._error = self._error or error
-        if self._protocol is not None:
-            self._protocol.connection_lost(self._error)
+        protocol, self._protocol = self._protocol, None  # which knows this transport: the two would be freed late
+        if protocol is not None:
+            protocol.connection_lost(self._error)
         elif not self.done:
             self._fail("it closed the connection in the TLS handshake")
 

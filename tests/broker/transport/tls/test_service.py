@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.broker.client.connection import Connection
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Publish
 from mqmesh.mqtt.reasons import Reason
@@ -422,3 +424,25 @@ async def test_a_revoked_certificate_is_refused(tmp_path: Path, version: ssl.TLS
         await until(lambda: bool(refusals(caplog)))
         assert "revoked" in refusals(caplog)[0]
         assert porto.broker.context.counters.connects == 1
+
+
+async def test_a_connection_that_has_ended_holds_no_cycle(made: Certificates) -> None:
+    """Cycles stay where the broker sets old objects apart (`base/process/collector.py`)."""
+
+    def alive() -> int:
+        return sum(isinstance(one, Connection) for one in gc.get_objects())
+
+    async with site(made) as porto:
+        gc.collect()
+        gc.disable()
+        try:
+            before = alive()
+            for end in ("leave", "cut"):
+                client = await porto.client("gauge")
+                await client.publish("t", b"x", 1)
+                await getattr(client, end)()
+                await porto.gone("gauge")
+            porto.broker.site.rounds._latest = None
+            await until(lambda: alive() == before)
+        finally:
+            gc.enable()
