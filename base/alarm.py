@@ -35,6 +35,15 @@ class Alarm:
             self._timer.cancel()
             self._timer = None
 
+    def end(self) -> None:
+        """Never ring again: what it rang is kept by it no more."""
+        self.cancel()
+        self._ring = _silence
+
     def _due(self) -> None:
         self._timer = None
         self._ring(self.at)
+
+
+def _silence(_: float) -> None:
+    pass

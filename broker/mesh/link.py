@@ -255,7 +255,7 @@ class LinkProtocol(asyncio.Protocol):
         self._end(text)
 
     def _end(self, text: str) -> None:
-        self._alarm.cancel()
+        self._alarm.end()
         if self._pace_timer is not None:
             self._pace_timer.cancel()
             self._pace_timer = None

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from mqmesh.broker.client.connection import Connection
+from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.journal.settings import JournalSettings
+from mqmesh.broker.mesh.link import LinkProtocol
 from mqmesh.broker.mesh.receipts import Tracker
 from mqmesh.broker.queues.core.blocks import Part
 from mqmesh.broker.queues.core.rules import Rules
@@ -18,13 +20,15 @@ from mqmesh.broker.queues.seats import Place
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.routing.route import Target
 from mqmesh.broker.session.session import Session
+from mqmesh.mesh.link.link import Link
 from mqmesh.mqtt.packets import Disconnect, Publish, Subscription
 from mqmesh.mqtt.session import Outbound
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Site, until
 from support.models.broker_wire import Wire, run, started
 
-KINDS: tuple[Any, ...] = (Session, Target, Outbound, Connection, Tracker, Part, Place, Tap)
+KEY = "a key of sixteen bytes"
+KINDS: tuple[Any, ...] = (Session, Target, Outbound, Connection, Tracker, Part, Place, Tap, LinkProtocol, Link)
 
 
 def alive() -> Counter[str]:
@@ -82,3 +86,26 @@ async def test_neither_do_sessions_of_the_store_nor_messages_of_queues(tmp_path:
             await until(lambda: alive() == before)
         finally:
             gc.enable()
+
+
+async def test_neither_does_a_link_that_has_ended() -> None:
+    async with Site(mesh=(1, MeshSettings("m", KEY))) as one:
+        peer = PeerSettings(one.broker.addresses[0])
+        async with Site(mesh=(2, MeshSettings("m", KEY, peers=[peer], retry_first=0.01, retry_last=0.01))) as two:
+
+            def up() -> bool:
+                return all([link.up for link in site.broker.site.mesh.links.values()] == [True] for site in (one, two))
+
+            await until(up)
+            gc.collect()
+            before = alive()
+            assert before["LinkProtocol"] == 2
+            gc.disable()
+            try:
+                for _ in range(4):
+                    known = set(two.broker.site.mesh.links)
+                    next(iter(two.broker.site.mesh.links.values())).transport.abort()
+                    await until(lambda: up() and known.isdisjoint(two.broker.site.mesh.links))  # noqa: B023
+                await until(lambda: alive() == before)
+            finally:
+                gc.enable()
