@@ -279,11 +279,11 @@ def test_what_is_stored_is_for_its_owner_alone(tmp_path: Path, kind: str) -> Non
         store.close()
 
 
-@pytest.mark.parametrize("kind", [*EMBEDDED, pytest.param("process", marks=pytest.mark.process)])
+@pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_folder_that_is_moved_or_deleted_under_the_broker_takes_nothing(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    store = opened(address_in(folder, kind), kind)
+    store = opened(address_in(folder, kind))
     store.commit(batch(run(1), delivery("porto", 1, 1)))
     folder.rename(tmp_path / "elsewhere")
     for _ in range(2):
