@@ -56,22 +56,26 @@ class FolderLock:
             self._file = None
 
 
-def identity(file: Path) -> tuple[int, int]:
-    """What tells a file from another one of its name: device and number."""
-    found = file.stat()
+def identity(path: Path) -> tuple[int, int]:
+    """What tells a file or folder from another one of its name: device and number."""
+    found = path.stat()
     return found.st_dev, found.st_ino
 
 
-def refuse_gone(file: Path, known: tuple[int, int], store: str) -> None:
-    """Raises StoreError if a file is not that of this identity any more: nobody finds again what is written into a deleted one."""
+def is_gone(path: Path, known: tuple[int, int]) -> bool:
+    """Whether a file or folder is not that of this identity any more: nobody finds again what is written into a deleted one."""
     try:
-        if identity(file) == known:
-            return
+        return identity(path) != known
     except (FileNotFoundError, NotADirectoryError):
-        pass
+        return True
     except OSError:  # nobody can tell
-        return
-    raise StoreError(Kind.OTHER, store, GONE)
+        return False
+
+
+def refuse_gone(file: Path, known: tuple[int, int], store: str) -> None:
+    """Raises StoreError if a file `is_gone`."""
+    if is_gone(file, known):
+        raise StoreError(Kind.OTHER, store, GONE)
 
 
 def in_use(folder: Path) -> bool:

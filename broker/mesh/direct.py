@@ -93,10 +93,7 @@ def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: by
     sends = node.publish_one(mask, topic, qos, payload, shell.context.now, asks)
     if sends is None:
         return None
-    if rounds is None:
-        _send(shell, sends)
-    else:
-        _send_together(shell, sends, rounds)
+    _send(shell, sends, rounds=rounds)
     if not qos:
         return 0
     order = node.single.hold_back() if node.keep_one() and asks else 0
@@ -112,18 +109,17 @@ def count_given(context: Context, recipients: Recipients, amount: int) -> None:
     recipients.tally += amount
 
 
-def _send(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]], urgent: bool = False) -> None:
+def _send(
+    shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]], urgent: bool = False, rounds: WriteRounds | None = None
+) -> None:
     for number, frame in sends:
         link = shell.links.get(number)
-        if link is not None:
+        if link is None:
+            continue
+        if rounds is None:
             link.send_now(frame, urgent)
-
-
-def _send_together(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]], rounds: WriteRounds) -> None:
-    for number, frame in sends:
-        link = shell.links.get(number)
-        if link is not None:
-            link.send(frame, urgent=False)
+        else:
+            link.send(frame, urgent)
             rounds.frame_given(link)
 
 

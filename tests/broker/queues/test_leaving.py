@@ -138,18 +138,24 @@ def settings(folder: Path, **more: object) -> QueueSettings:
     return QueueSettings({"orders": Rules(prefetch=65_535, **more)}, folder=folder / "queues", durability="os")  # type: ignore[arg-type]
 
 
+async def waiting(site: Site, count: int) -> Queue:
+    """The queue, with so many messages, each in a block of its own."""
+    queues = site.broker.site.queues
+    assert queues is not None
+    queue = queues.store.queues["orders"]
+    for number in range(count):
+        queue.put([b"%d" % number], Meta("shop"), queues.now())
+        queue.filled += queue.opened.values()
+        queue.opened.clear()
+    queues.begin_commit()
+    await site.until(lambda: len(queue.blocks) == count)
+    return queue
+
+
 async def test_a_client_that_is_lost_with_very_many_gives_them_back_in_turns(tmp_path: Path) -> None:
     many = 3 * LEAVE + 5
     async with Site(queues=settings(tmp_path)) as site:
-        queues = site.broker.site.queues
-        assert queues is not None
-        queue = queues.store.queues["orders"]
-        for number in range(many):
-            queue.put([b"%d" % number], Meta("shop"), queues.now())
-            queue.filled += queue.opened.values()
-            queue.opened.clear()
-        queues.begin_commit()
-        await site.until(lambda: len(queue.blocks) == many)
+        queue = await waiting(site, many)
         steps = await lost(site, queue, many)
         other = await site.client("b")
         await other.subscribe("$queue/orders", qos=1)
@@ -162,15 +168,7 @@ async def test_a_client_that_is_lost_with_very_many_gives_them_back_in_turns(tmp
 async def test_a_broker_that_stops_has_everything_back(tmp_path: Path) -> None:
     many = 2 * LEAVE + 5
     async with Site(queues=settings(tmp_path)) as site:
-        queues = site.broker.site.queues
-        assert queues is not None
-        queue = queues.store.queues["orders"]
-        for number in range(many):
-            queue.put([b"%d" % number], Meta("shop"), queues.now())
-            queue.filled += queue.opened.values()
-            queue.opened.clear()
-        queues.begin_commit()
-        await site.until(lambda: len(queue.blocks) == many)
+        queue = await waiting(site, many)
         client = await site.client("a")
         await client.subscribe("$queue/orders", qos=1)
         await client.messages(many, acknowledge=False)

@@ -60,6 +60,14 @@ def work(store: LogStore, name: str, count: int) -> None:
         queue.settle(member, one.part, one.start, one.length, Subscriber.DONE, 1)
 
 
+def known_after(folder: Path) -> object:
+    """What is known after a restart."""
+    store = opened(folder)
+    found = known(store)
+    store.close()
+    return found
+
+
 def begun(folder: Path) -> LogStore:
     """A log that is to begin a segment with its next commit, after all queues were used."""
     store = opened(folder)
@@ -83,9 +91,7 @@ def test_a_commit_names_some_of_the_queues_and_those_after_it_the_others(tmp_pat
         count += 1
         copy = tmp_path / f"killed-{count}"
         shutil.copytree(tmp_path / "log", copy)
-        again = opened(copy)
-        assert known(again) == wanted
-        again.close()
+        assert known_after(copy) == wanted
     assert count > 3
     store.close()
 
@@ -116,9 +122,7 @@ def test_older_segments_go_when_all_are_named_also_after_a_restart(tmp_path: Pat
     assert len(whole.segments) == 1
     assert known(whole) == wanted
     whole.close()
-    again = opened(tmp_path / "log")
-    assert known(again) == wanted
-    again.close()
+    assert known_after(tmp_path / "log") == wanted
 
 
 def test_after_a_commit_that_fails_all_are_named_anew(tmp_path: Path) -> None:
@@ -133,9 +137,7 @@ def test_after_a_commit_that_fails_all_are_named_anew(tmp_path: Path) -> None:
         assert store.trim(10**9) == 0
         commit(store)
     store.close()
-    again = opened(tmp_path / "log")
-    assert known(again) == wanted
-    again.close()
+    assert known_after(tmp_path / "log") == wanted
 
 
 def test_a_queue_that_was_away_while_a_segment_began_is_named_when_it_is_back(tmp_path: Path) -> None:
@@ -152,9 +154,7 @@ def test_a_queue_that_was_away_while_a_segment_began_is_named_when_it_is_back(tm
     assert not store.dirty
     assert len(store.segments) == before
     store.close()
-    again = opened(tmp_path / "log")
-    assert known(again) == wanted
-    again.close()
+    assert known_after(tmp_path / "log") == wanted
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "work", "subscribe", "leave", "commit", "trim", "end", "open"]), st.sampled_from(NAMES)))

@@ -136,15 +136,32 @@ async def test_a_full_store_says_that_it_takes_messages_again_when_it_does(
         await site.until(lambda: said in caplog.messages)
 
 
-async def test_files_that_are_deleted_under_the_broker_confirm_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("then", ["deleted", "deleted, and made anew", "moved", "a file deleted"])
+async def test_files_that_are_gone_under_the_broker_confirm_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, then: str) -> None:
     async with broker(tmp_path, orders=Rules()) as site:
         shop = await site.client("shop")
         await put(shop, "orders", b"1")
         queues = site.broker.site.queues
         assert queues is not None
-        shutil.rmtree(queues.settings.folder)
-        for _ in range(2):
+        folder, elsewhere = queues.settings.folder, tmp_path / "elsewhere"
+        if then == "a file deleted":
+            for segment in folder.rglob("*.queue"):
+                segment.unlink()
+        else:
+            folder.rename(elsewhere)
+        if then.startswith("deleted"):
+            shutil.rmtree(elsewhere)
+        if then.endswith("anew"):
+            folder.mkdir()
+        tries = 1 if then == "a file deleted" else 3
+        for _ in range(tries):
             assert await shop.publish("$queue/orders", b"2", qos=1) == 0x97
+            await site.later(2.0)
+        if then == "moved":
+            elsewhere.rename(folder)
+            await site.later(2.0)
+            await site.until(lambda: queues.store.here["log"].full is None)
+            await put(shop, "orders", b"3")
         assert any("event=queues-failed" in line and "deleted or replaced under the running broker" in line for line in caplog.messages)
 
 

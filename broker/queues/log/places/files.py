@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .....base.process.disk import reserve, reserve_ahead, sync_data
 from .....base.process.files import sync_folder
-from .....store.folder import GONE
+from .....store.folder import GONE, identity, is_gone
 
 SUFFIX = ".queue"
 RESERVE_BYTES = 4 << 20
@@ -32,6 +32,7 @@ class FileSegments:
 
     def __init__(self, folder: Path, sync: bool = True) -> None:
         self._folder = folder
+        self._identity = (0, 0)  # of the folder
         self._sync = sync
         self._reserve = Reserve(folder / "reserve")
         self._files: dict[int, int] = {}
@@ -42,6 +43,7 @@ class FileSegments:
     def open(self) -> list[int]:
         """Make the folder if need be, and open its files."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._identity = identity(self._folder)
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             if path.name[: -len(SUFFIX)].isdigit():
                 self._files[int(path.name[: -len(SUFFIX)])] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -66,6 +68,7 @@ class FileSegments:
 
     def begin(self, number: int) -> None:
         """Make its file."""
+        self._refuse_gone()
         self._cut_reserved()
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._files[number] = os.open(self._path(number), flags, 0o600)
@@ -95,13 +98,19 @@ class FileSegments:
         self._reserved.clear()
 
     def commit(self) -> None:
-        """Bring each file that was written to the disk. One that was deleted meanwhile would be found by nobody."""
+        """Bring each file that was written to the disk."""
+        self._refuse_gone()
         for number in self._written:
             if not os.fstat(self._files[number]).st_nlink:
                 raise OSError(errno.ESTALE, f"{self._path(number)}: {GONE}")
             if self._sync:
                 sync_data(self._files[number])
         self._written.clear()
+
+    def _refuse_gone(self) -> None:
+        """Raise OSError if the folder was deleted or moved: nobody would find there what is written."""
+        if is_gone(self._folder, self._identity):
+            raise OSError(errno.ESTALE, f"{self._folder}: {GONE}")
 
     def undo(self, number: int, offset: int) -> None:
         """Cut it off."""
